@@ -27,8 +27,8 @@ struct Run {
   cpu::CpuModelRunner& runner;
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::vector<BlockId>> blocks;
-  api::SamplingParams sampling{.temperature = 0.0F};
-  api::StopConditions stop;
+  inference::SamplingParams sampling{.temperature = 0.0F};
+  inference::StopConditions stop;
 
   Run(cpu::CpuModelRunner& runner_in, uint32_t sequences, uint32_t length, uint32_t room)
       : runner(runner_in) {

@@ -26,8 +26,8 @@ double now_us() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1000;
 }
 
-EngineRequest request(uint64_t id, uint32_t vocabulary, float temperature) {
-  EngineRequest out;
+inference::EngineRequest request(uint64_t id, uint32_t vocabulary, float temperature) {
+  inference::EngineRequest out;
   out.key.request = RequestId(id);
   for (uint32_t i = 0; i < 64; ++i) {
     out.tokens.push_back(static_cast<TokenId>((id * 977 + i) % vocabulary));

@@ -14,15 +14,15 @@ namespace {
 
 struct PartType {
   std::string_view name;
-  MediaKind kind;
+  inference::MediaKind kind;
   std::string_view member;
 };
 constexpr auto kPartTypes = std::to_array<PartType>({
-    {"image_url", MediaKind::kImage, "image_url"},
-    {"input_image", MediaKind::kImage, "image_url"},
-    {"video_url", MediaKind::kVideo, "video_url"},
-    {"audio_url", MediaKind::kAudio, "audio_url"},
-    {"input_audio", MediaKind::kAudio, "input_audio"},
+    {"image_url", inference::MediaKind::kImage, "image_url"},
+    {"input_image", inference::MediaKind::kImage, "image_url"},
+    {"video_url", inference::MediaKind::kVideo, "video_url"},
+    {"audio_url", inference::MediaKind::kAudio, "audio_url"},
+    {"input_audio", inference::MediaKind::kAudio, "input_audio"},
 });
 
 constexpr size_t kFormatBytesMax = 16;
@@ -198,7 +198,7 @@ void read_url(FieldReader& in, const Path& path, bool& found) {
 
 }  // namespace
 
-std::optional<MediaKind> find_media_part(std::string_view type) {
+std::optional<inference::MediaKind> find_media_part(std::string_view type) {
   const PartType* const found = find_type(type);
   return found == nullptr ? std::nullopt : std::optional(found->kind);
 }
@@ -221,7 +221,7 @@ bool read_media_member(FieldReader& in, std::string_view key, const Path& path, 
 }
 
 ApiStatus take_media(std::string& messages_json, uint32_t depth_max,
-                     std::vector<MediaPart>& media) {
+                     std::vector<inference::MediaPart>& media) {
   messages_json = rewrite_contents(
       messages_json, depth_max, [&](FieldReader& in, const Path& path, json::Writer& out) {
         out.begin_array();
@@ -245,10 +245,10 @@ ApiStatus take_media(std::string& messages_json, uint32_t depth_max,
         });
         out.end_array();
       });
-  if (media.size() > kMaxMediaParts) {
-    return validation_error(
-        media[kMaxMediaParts].path,
-        fmt::format("a request has at most {} images, recordings and videos", kMaxMediaParts));
+  if (media.size() > inference::kMaxMediaParts) {
+    return validation_error(media[inference::kMaxMediaParts].path,
+                            fmt::format("a request has at most {} images, recordings and videos",
+                                        inference::kMaxMediaParts));
   }
   return {};
 }
@@ -256,44 +256,44 @@ ApiStatus take_media(std::string& messages_json, uint32_t depth_max,
 std::string replace_media(std::string_view messages_json, uint32_t depth_max,
                           const MediaText& part) {
   size_t next = 0;
-  return rewrite_contents(messages_json, depth_max,
-                          [&](FieldReader& in, const Path& path, json::Writer& out) {
-                            out.begin_array();
-                            in.array(path, [&](size_t, const Path& member) {
-                              const std::string_view json = in.any(member).value_or("null");
-                              const auto kind = find_media_kind(read_type(json, depth_max));
-                              out.raw(kind ? part(next++, *kind) : std::string(json));
-                            });
-                            out.end_array();
-                          });
+  return rewrite_contents(
+      messages_json, depth_max, [&](FieldReader& in, const Path& path, json::Writer& out) {
+        out.begin_array();
+        in.array(path, [&](size_t, const Path& member) {
+          const std::string_view json = in.any(member).value_or("null");
+          const auto kind = inference::find_media_kind(read_type(json, depth_max));
+          out.raw(kind ? part(next++, *kind) : std::string(json));
+        });
+        out.end_array();
+      });
 }
 
 std::string flatten_media(std::string_view messages_json, uint32_t depth_max,
                           const MediaText& line) {
   size_t next = 0;
-  return rewrite_contents(messages_json, depth_max,
-                          [&](FieldReader& in, const Path& path, json::Writer& out) {
-                            std::string lines;
-                            std::string kept;  // parts as they are
-                            std::string texts;
-                            bool any = false;
-                            json::Writer parts(kept);
-                            parts.begin_array();
-                            in.array(path, [&](size_t, const Path& member) {
-                              const std::string_view json = in.any(member).value_or("null");
-                              if (const auto kind = find_media_kind(read_type(json, depth_max))) {
-                                any = true;
-                                const std::string text = line(next++, *kind);
-                                lines += text.empty() ? "" : text + "\n";
-                                return;
-                              }
-                              parts.raw(json);
-                              texts += texts.empty() ? "" : "\n";
-                              texts += read_text(json, depth_max);
-                            });
-                            parts.end_array();
-                            any ? out.value(lines + texts) : out.raw(kept);
-                          });
+  return rewrite_contents(
+      messages_json, depth_max, [&](FieldReader& in, const Path& path, json::Writer& out) {
+        std::string lines;
+        std::string kept;  // parts as they are
+        std::string texts;
+        bool any = false;
+        json::Writer parts(kept);
+        parts.begin_array();
+        in.array(path, [&](size_t, const Path& member) {
+          const std::string_view json = in.any(member).value_or("null");
+          if (const auto kind = inference::find_media_kind(read_type(json, depth_max))) {
+            any = true;
+            const std::string text = line(next++, *kind);
+            lines += text.empty() ? "" : text + "\n";
+            return;
+          }
+          parts.raw(json);
+          texts += texts.empty() ? "" : "\n";
+          texts += read_text(json, depth_max);
+        });
+        parts.end_array();
+        any ? out.value(lines + texts) : out.raw(kept);
+      });
 }
 
 }  // namespace stator::api

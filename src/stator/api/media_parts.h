@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "stator/api/field_reader.h"
-#include "stator/api/media.h"
+#include "stator/inference/media.h"
 
 namespace stator::api {
 
@@ -17,7 +17,7 @@ namespace stator::api {
 // and video_url, and the Responses API's input_image. Protocols with other shapes write these.
 
 /// The kind of medium that a part of that type brings; none: it is no medium.
-std::optional<MediaKind> find_media_part(std::string_view type);
+std::optional<inference::MediaKind> find_media_part(std::string_view type);
 
 /// Reads a member of a part that may hold its source: `image_url`, `video_url`, `audio_url` (a URL,
 /// or an object with one) or `input_audio` ({data, format}). False: another member, not read.
@@ -30,10 +30,11 @@ std::string_view media_member_of(std::string_view type);
 /// Takes the media out of a checked array of messages: appends them to `media`, in order, and
 /// leaves {"type":"image"} (audio, video) in their places; everything else is verbatim.
 /// kInvalidArgument beyond kMaxMediaParts.
-ApiStatus take_media(std::string& messages_json, uint32_t depth_max, std::vector<MediaPart>& media);
+ApiStatus take_media(std::string& messages_json, uint32_t depth_max,
+                     std::vector<inference::MediaPart>& media);
 
 /// What stands for the medium of that place in the order of all.
-using MediaText = std::function<std::string(size_t index, MediaKind kind)>;
+using MediaText = std::function<std::string(size_t index, inference::MediaKind kind)>;
 
 /// Messages as take_media() leaves them, with another part (JSON) in place of each medium.
 std::string replace_media(std::string_view messages_json, uint32_t depth_max,

@@ -23,8 +23,9 @@ ApiStatus check_ids(std::span<const TokenId> ids, uint32_t vocab_size, std::stri
 
 }  // namespace
 
-SamplingParams SamplingOptions::resolve(const SamplingParams& defaults) const {
-  SamplingParams params = defaults;
+inference::SamplingParams SamplingOptions::resolve(
+    const inference::SamplingParams& defaults) const {
+  inference::SamplingParams params = defaults;
   params.temperature = temperature.value_or(defaults.temperature);
   params.top_p = top_p.value_or(defaults.top_p);
   params.top_k = top_k.value_or(defaults.top_k);
@@ -57,8 +58,8 @@ bool Nvext::wants_annotation(std::string_view name) const {
   });
 }
 
-StopConditions GenerateOptions::stop_conditions(uint32_t default_max_tokens,
-                                                std::vector<TokenId> eos_token_ids) const {
+inference::StopConditions GenerateOptions::stop_conditions(
+    uint32_t default_max_tokens, std::vector<TokenId> eos_token_ids) const {
   return {.max_tokens = max_tokens.value_or(default_max_tokens),
           .min_tokens = min_tokens.value_or(0),
           .ignore_eos = ignore_eos,

@@ -9,9 +9,9 @@
 #include <variant>
 #include <vector>
 
-#include "stator/api/generation.h"
-#include "stator/api/media.h"
 #include "stator/core/ids.h"
+#include "stator/inference/media.h"
+#include "stator/inference/sampling.h"
 #include "stator/structured/structured_output.h"
 
 namespace stator::api {
@@ -58,7 +58,7 @@ struct SamplingOptions {
   std::optional<uint32_t> logprobs;        ///< alternatives per token, 0 = sampled only; none = off
 
   /// The client's values, and `defaults` (the model's generation_config.json) where it gave none.
-  SamplingParams resolve(const SamplingParams& defaults) const;
+  inference::SamplingParams resolve(const inference::SamplingParams& defaults) const;
 };
 
 struct AgentHints {
@@ -150,8 +150,8 @@ struct GenerateOptions {
   JsonRepair repair = JsonRepair::kNone;
 
   /// The part engines need. `default_max_tokens` applies when the client gave no limit.
-  StopConditions stop_conditions(uint32_t default_max_tokens,
-                                 std::vector<TokenId> eos_token_ids) const;
+  inference::StopConditions stop_conditions(uint32_t default_max_tokens,
+                                            std::vector<TokenId> eos_token_ids) const;
 };
 
 enum class Role : uint8_t { kSystem, kDeveloper, kUser, kAssistant, kTool };
@@ -162,7 +162,7 @@ struct ChatInput {
   /// Non-empty array. Media are parts {"type":"image"} (audio, video) here; what they are is in
   /// `media`, in the same order.
   std::string messages_json;
-  std::vector<MediaPart> media;
+  std::vector<inference::MediaPart> media;
   uint32_t message_count = 0;
   Role last_role = Role::kUser;
   std::string last_user_text;  ///< text parts of the last user message joined by \n; only for

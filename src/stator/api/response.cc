@@ -19,15 +19,15 @@ std::string_view finish_reason_name(ChoiceFinish finish) {
   return {};
 }
 
-ChoiceFinish to_choice_finish(FinishReason reason, ToolCallsSeen tool_calls) {
+ChoiceFinish to_choice_finish(inference::FinishReason reason, ToolCallsSeen tool_calls) {
   switch (reason) {
-    case FinishReason::kStop:
-    case FinishReason::kCancelled:
+    case inference::FinishReason::kStop:
+    case inference::FinishReason::kCancelled:
       return tool_calls == ToolCallsSeen::kYes ? ChoiceFinish::kToolCalls : ChoiceFinish::kStop;
-    case FinishReason::kLength:
+    case inference::FinishReason::kLength:
       return ChoiceFinish::kLength;
-    case FinishReason::kNone:
-    case FinishReason::kError:
+    case inference::FinishReason::kNone:
+    case inference::FinishReason::kError:
       break;
   }
   return ChoiceFinish::kNone;

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "stator/api/generation.h"
 #include "stator/core/ids.h"
+#include "stator/inference/sampling.h"
 
 namespace stator::api {
 
@@ -26,7 +26,7 @@ enum class ToolCallsSeen : uint8_t { kNo, kYes };
 /// Engine's reason → API's. A stop becomes kToolCalls when the choice produced a tool call;
 /// cancelled reads as stop. kNone and kError give kNone (an error is an error frame, not a finish
 /// reason).
-ChoiceFinish to_choice_finish(FinishReason reason, ToolCallsSeen tool_calls);
+ChoiceFinish to_choice_finish(inference::FinishReason reason, ToolCallsSeen tool_calls);
 
 /// Heads every answer. `id` has its prefix already ("chatcmpl-…"), `model` is the served name.
 struct ResponseIdentity {

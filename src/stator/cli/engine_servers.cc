@@ -120,13 +120,13 @@ Result<std::unique_ptr<engine::adapters::Supervisor>> launch_server(const Invoca
 namespace {
 
 /// worker.media; `of_model`: what its folder has parts for.
-Result<api::MediaKinds> media_of(const std::string& setting, const EngineFacts& facts,
-                                 api::MediaKinds of_model) {
+Result<inference::MediaKinds> media_of(const std::string& setting, const EngineFacts& facts,
+                                       inference::MediaKinds of_model) {
   if (setting == "auto") {
     return facts.media.value_or(of_model);
   }
   const auto kinds = read_media_kinds(setting);
-  return kinds ? Result<api::MediaKinds>(*kinds)
+  return kinds ? Result<inference::MediaKinds>(*kinds)
                : Error(Code::kInvalidArgument,
                        fmt::format("worker.media is '{}': give auto, none, or a list of image, "
                                    "audio and video",
@@ -135,10 +135,10 @@ Result<api::MediaKinds> media_of(const std::string& setting, const EngineFacts& 
 
 }  // namespace
 
-std::optional<api::MediaKinds> read_media_kinds(std::string_view list) {
-  api::MediaKinds kinds;
+std::optional<inference::MediaKinds> read_media_kinds(std::string_view list) {
+  inference::MediaKinds kinds;
   for (const std::string& name : split_list(list)) {
-    const auto kind = api::find_media_kind(name);
+    const auto kind = inference::find_media_kind(name);
     if (kind) {
       kinds.add(*kind);
     } else if (name != "none") {

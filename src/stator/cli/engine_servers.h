@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "stator/api/media.h"
 #include "stator/cli/command.h"
 #include "stator/cli/settings.h"
 #include "stator/cli/signals.h"
@@ -17,6 +16,7 @@
 #include "stator/engine/adapters/adapter_service.h"
 #include "stator/engine/adapters/supervisor.h"
 #include "stator/frontend/model_assets.h"
+#include "stator/inference/media.h"
 #include "stator/kv_events/engine_event_feed.h"
 #include "stator/kv_events/zmq_sources.h"
 
@@ -34,7 +34,7 @@ Result<std::unique_ptr<engine::adapters::Supervisor>> launch_server(const Invoca
                                                                     Clock& clock, Metrics& metrics);
 
 /// "image,audio" or "none"; nothing for a name that is no kind of media.
-std::optional<api::MediaKinds> read_media_kinds(std::string_view list);
+std::optional<inference::MediaKinds> read_media_kinds(std::string_view list);
 
 /// What an engine server does with KV blocks, followed into its adapter's event log. Destroy it
 /// before the engine.

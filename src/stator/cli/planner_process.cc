@@ -199,7 +199,7 @@ std::function<std::optional<scaling::FleetCount>()> count_by(discovery::Discover
       if (record.state != discovery::InstanceState::kReady || record.key.endpoint != "generate") {
         continue;
       }
-      const bool prompts = record.model.handoff.role == engine::WorkerRole::kPrefill;
+      const bool prompts = record.model.handoff.role == inference::WorkerRole::kPrefill;
       ++(prompts ? out.prefill_ready : out.decode_ready);
       out.workers.insert(record.key.worker.value());
     }

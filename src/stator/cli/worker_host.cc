@@ -256,18 +256,18 @@ bool WorkerHost::some_hand_over() const {
 }
 
 /// Of the next worker, an engine of ours.
-Result<engine::WorkerRole> WorkerHost::own_role() const {
+Result<inference::WorkerRole> WorkerHost::own_role() const {
   const WorkerSettings& worker = settings_.worker;
   if (made_ < settings_.worker.handoff.prefill_workers) {
-    return engine::WorkerRole::kPrefill;
+    return inference::WorkerRole::kPrefill;
   }
   if (made_ < settings_.worker.handoff.workers()) {
-    return engine::WorkerRole::kDecode;
+    return inference::WorkerRole::kDecode;
   }
   if (worker.role == "auto") {
-    return engine::WorkerRole::kAggregated;
+    return inference::WorkerRole::kAggregated;
   }
-  const auto role = engine::find_role(worker.role);
+  const auto role = inference::find_role(worker.role);
   if (!role) {
     return Error(
         Code::kInvalidArgument,
@@ -278,8 +278,8 @@ Result<engine::WorkerRole> WorkerHost::own_role() const {
 
 /// Null for a worker that does everything.
 Result<std::shared_ptr<engine::handoff::Port>> WorkerHost::open_port(
-    engine::WorkerRole role, const engine::EngineConfig& config, uint64_t block_bytes) {
-  if (role == engine::WorkerRole::kAggregated) {
+    inference::WorkerRole role, const engine::EngineConfig& config, uint64_t block_bytes) {
+  if (role == inference::WorkerRole::kAggregated) {
     return std::shared_ptr<engine::handoff::Port>();
   }
   storage::Digest space = space_;
@@ -315,9 +315,9 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
     if (config.host_blocks == 0) {
       config.host_blocks = host_blocks(settings_.kv, block_bytes, config.total_blocks);
     }
-    STATOR_TRY(const engine::WorkerRole role, own_role());
+    STATOR_TRY(const inference::WorkerRole role, own_role());
     if (config.host_blocks == 0 &&
-        (role == engine::WorkerRole::kDecode || loaded_->tiers != nullptr)) {
+        (role == inference::WorkerRole::kDecode || loaded_->tiers != nullptr)) {
       config.host_blocks = staging_blocks(config.total_blocks);
     }
     STATOR_TRY(auto runner, engine::cpu::CpuModelRunner::create(
@@ -333,7 +333,7 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
   }
   const uint32_t context = facts_.architectural_context;
   const bool shared =
-      own_role().value_or(engine::WorkerRole::kAggregated) != engine::WorkerRole::kAggregated;
+      own_role().value_or(inference::WorkerRole::kAggregated) != inference::WorkerRole::kAggregated;
   std::vector<engine::ScriptedReply> replies;
   if (!settings_.worker.sim_reply.empty()) {
     STATOR_TRY(replies, read_sim_replies(settings_.worker.sim_reply, *assets_->tokenizer));
@@ -383,10 +383,10 @@ Result<std::unique_ptr<engine::PoolRunner>> WorkerHost::make_pool_runner() const
                                .timing = std::move(timing),
                                .speedup = worker.sim.speedup};
   if (worker.task == "embed") {
-    config.tasks = {engine::PoolTask::kEmbed, engine::PoolTask::kTokenEmbed};
+    config.tasks = {inference::PoolTask::kEmbed, inference::PoolTask::kTokenEmbed};
   } else if (worker.task != "auto") {
-    config.tasks = {worker.task == "score" ? engine::PoolTask::kScore
-                                           : engine::PoolTask::kClassify};
+    config.tasks = {worker.task == "score" ? inference::PoolTask::kScore
+                                           : inference::PoolTask::kClassify};
   }
   return engine::make_sim_pool_runner(config);
 }
@@ -425,7 +425,7 @@ engine::PoolingConfig WorkerHost::make_pooling_config(const engine::EngineConfig
 }
 
 Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
-  STATOR_TRY(const engine::WorkerRole role, own_role());
+  STATOR_TRY(const inference::WorkerRole role, own_role());
   engine::EngineConfig config = settings_.worker.engine_config;
   config.kind = settings_.worker.engine;
   config.version = version();
@@ -451,7 +451,7 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
   Worker worker;
   const std::string& task = settings_.worker.task;
   if (pooling != nullptr && (!simulated || task != "auto")) {
-    if (role != engine::WorkerRole::kAggregated) {
+    if (role != inference::WorkerRole::kAggregated) {
       return Error(Code::kInvalidArgument,
                    fmt::format("worker.role {}: a model that generates nothing has no prompts to "
                                "hand over",
@@ -462,7 +462,7 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
     worker.ready_at = clock_.now() + settings_.worker.sim_startup_time;
     return worker;
   }
-  if (role == engine::WorkerRole::kDecode && simulated && config.host_blocks == 0) {
+  if (role == inference::WorkerRole::kDecode && simulated && config.host_blocks == 0) {
     config.host_blocks = staging_blocks(config.total_blocks);
   }
   std::vector<std::unique_ptr<engine::ModelRunner>> runners;
@@ -536,7 +536,7 @@ std::string component_of(const WorkerSettings& worker, const engine::EngineInfo&
   if (!worker.component.empty()) {
     return worker.component;
   }
-  return info.handoff.role == engine::WorkerRole::kPrefill ? "prefill" : "backend";
+  return info.handoff.role == inference::WorkerRole::kPrefill ? "prefill" : "backend";
 }
 
 Result<WorkerHost::Worker> WorkerHost::make_worker() {

@@ -90,9 +90,9 @@ class WorkerHost {
   engine::VocabularySource vocabulary_source() const;
   engine::cpu::KvLayout kv_layout() const;
   Status open_tiers();
-  Result<engine::WorkerRole> own_role() const;
+  Result<inference::WorkerRole> own_role() const;
   bool some_hand_over() const;
-  Result<std::shared_ptr<engine::handoff::Port>> open_port(engine::WorkerRole role,
+  Result<std::shared_ptr<engine::handoff::Port>> open_port(inference::WorkerRole role,
                                                            const engine::EngineConfig& config,
                                                            uint64_t block_bytes);
   engine::PoolingConfig make_pooling_config(const engine::EngineConfig& config) const;

@@ -20,13 +20,13 @@ std::string with_underscores(std::string name) {
   return name;
 }
 
-std::string_view role_of(engine::Phase phase) {
+std::string_view role_of(inference::Phase phase) {
   switch (phase) {
-    case engine::Phase::kPrefill:
+    case inference::Phase::kPrefill:
       return "prefill";
-    case engine::Phase::kDecode:
+    case inference::Phase::kDecode:
       return "decode";
-    case engine::Phase::kWhole:
+    case inference::Phase::kWhole:
       break;
   }
   return "aggregated";

@@ -51,7 +51,7 @@ Journal::Step Journal::finished_here() const {
   if (output_.empty() || spec_.stop == nullptr) {
     return Step::kResubmit;
   }
-  const api::StopConditions& stop = *spec_.stop;
+  const inference::StopConditions& stop = *spec_.stop;
   const TokenId last = output_.back();
   const bool ends = (!stop.ignore_eos && contains(stop.eos_token_ids, last)) ||
                     contains(stop.stop_token_ids, last);

@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "stator/api/generation.h"
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
 #include "stator/core/random.h"
+#include "stator/inference/sampling.h"
 
 namespace stator::continuity {
 
@@ -51,7 +51,7 @@ class Journal {
  public:
   struct Spec {
     uint32_t prompt_tokens = 0;
-    const api::StopConditions* stop = nullptr;  ///< outlives the journal
+    const inference::StopConditions* stop = nullptr;  ///< outlives the journal
     Replay replay = Replay::kAlways;
     JournalLimits limits;
   };

@@ -15,7 +15,7 @@ std::string encode(const StreamJournal::Header& header) {
   return message.SerializeAsString();
 }
 
-std::string encode(const engine::StepOutput& step) {
+std::string encode(const inference::StepOutput& step) {
   worker::v1::StepOutput message;
   session::wire::encode(step, message);
   return message.SerializeAsString();
@@ -36,7 +36,7 @@ Result<StreamJournal> decode_journal(std::span<const std::string> parts) {
     if (!message.ParseFromString(part)) {
       return Error(Code::kCorrupt, "journal of a stream: a part is no step");
     }
-    STATOR_TRY(engine::StepOutput step, session::wire::decode(message), "journal of a stream");
+    STATOR_TRY(inference::StepOutput step, session::wire::decode(message), "journal of a stream");
     if (step.deltas.size() != 1) {
       return Error(Code::kCorrupt, "journal of a stream: a step without exactly one delta");
     }

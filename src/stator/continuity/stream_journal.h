@@ -8,7 +8,7 @@
 
 #include "stator/core/clock.h"
 #include "stator/core/result.h"
-#include "stator/engine/api/engine.h"
+#include "stator/inference/step_output.h"
 
 namespace stator::continuity {
 
@@ -23,13 +23,13 @@ struct StreamJournal {
   Header header;
   /// What was accepted, in the order in which it became events: one delta each, whose request is
   /// the index of the choice.
-  std::vector<engine::StepOutput> steps;
+  std::vector<inference::StepOutput> steps;
 };
 
 // Parts as a JournalHub keeps them. decode of a header and of steps gives them back; it trusts
 // nothing: kCorrupt with what is wrong.
 std::string encode(const StreamJournal::Header& header);
-std::string encode(const engine::StepOutput& step);
+std::string encode(const inference::StepOutput& step);
 Result<StreamJournal> decode_journal(std::span<const std::string> parts);
 
 }  // namespace stator::continuity

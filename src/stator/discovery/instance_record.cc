@@ -109,18 +109,18 @@ bool read_token(const json::Value& value, std::vector<TokenId>& target) {
   return true;
 }
 
-json::Value handoff_to_json(const engine::HandoffAbility& handoff) {
+json::Value handoff_to_json(const inference::HandoffAbility& handoff) {
   return json::Value::object({{"kind", handoff.kind},
                               {"meeting_point", handoff.meeting_point},
                               {"runs_whole", handoff.runs_whole}});
 }
 
-Status read_handoff(const json::Value& model, engine::HandoffAbility& handoff) {
+Status read_handoff(const json::Value& model, inference::HandoffAbility& handoff) {
   std::string role(to_string(handoff.role));
   FieldReader reader(model);
   reader.text("worker_type", role);
   STATOR_CHECK(reader.take_status());
-  const auto known = engine::find_role(role);
+  const auto known = inference::find_role(role);
   if (!known) {
     return corrupt("worker_type", "one of aggregated, prefill, decode");
   }
@@ -150,13 +150,13 @@ json::Value texts_to_json(const std::vector<std::string>& texts) {
 constexpr std::string_view kGenerate = "generate";
 constexpr size_t kLabelsMax = 4096;
 
-void pool_to_json(const engine::PoolAbility& pool, json::Value& out) {
+void pool_to_json(const inference::PoolAbility& pool, json::Value& out) {
   json::Value tasks = json::Value::array();
   if (pool.generates) {
     tasks.push_back(kGenerate);
   }
-  for (size_t i = 0; i < engine::kPoolTaskCount; ++i) {
-    if (const auto task = static_cast<engine::PoolTask>(i); pool.tasks.has(task)) {
+  for (size_t i = 0; i < inference::kPoolTaskCount; ++i) {
+    if (const auto task = static_cast<inference::PoolTask>(i); pool.tasks.has(task)) {
       tasks.push_back(to_string(task));
     }
   }
@@ -167,7 +167,7 @@ void pool_to_json(const engine::PoolAbility& pool, json::Value& out) {
 }
 
 /// A task we do not know is one we never ask for.
-Status read_pool(const json::Value& model, engine::PoolAbility& pool) {
+Status read_pool(const json::Value& model, inference::PoolAbility& pool) {
   std::vector<std::string> tasks;
   if (model.find("tasks") == nullptr) {
     tasks.emplace_back(kGenerate);  // of workers that know no other
@@ -183,7 +183,7 @@ Status read_pool(const json::Value& model, engine::PoolAbility& pool) {
   }
   pool.generates = std::ranges::find(tasks, kGenerate) != tasks.end();
   for (const std::string& name : tasks) {
-    if (const auto task = engine::find_pool_task(name)) {
+    if (const auto task = inference::find_pool_task(name)) {
       pool.tasks.add(*task);
     }
   }
@@ -250,7 +250,7 @@ Status read_model(const json::Value& object, ModelCard& model) {
   std::vector<std::string> media;
   reader.list("media", media, read_text);
   for (const std::string& name : media) {  // a kind we do not know is one we never send
-    if (const auto kind = api::find_media_kind(name)) {
+    if (const auto kind = inference::find_media_kind(name)) {
       model.media.add(*kind);
     }
   }

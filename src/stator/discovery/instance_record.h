@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "stator/api/media.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
-#include "stator/engine/api/handoff.h"
-#include "stator/engine/api/pool.h"
+#include "stator/inference/handoff.h"
+#include "stator/inference/media.h"
+#include "stator/inference/pool.h"
 
 namespace stator::discovery {
 
@@ -37,13 +37,13 @@ struct ModelCard {
   /// chooses by template and name).
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
-  bool structured_output = false;  ///< the engine can be given a grammar
-  bool structured_replay = false;  ///< and takes one up within an answer another engine began
-  bool prompt_logprobs = false;    ///< the engine tells how likely a prompt's tokens are
-  bool token_filters = false;      ///< it follows allowed_token_ids and bad_words
-  api::MediaKinds media;           ///< what it can be given beside text
-  engine::HandoffAbility handoff;  ///< whether it gives or takes prompts
-  engine::PoolAbility pool;        ///< what it can do beside, or instead of, generating
+  bool structured_output = false;     ///< the engine can be given a grammar
+  bool structured_replay = false;     ///< and takes one up within an answer another engine began
+  bool prompt_logprobs = false;       ///< the engine tells how likely a prompt's tokens are
+  bool token_filters = false;         ///< it follows allowed_token_ids and bad_words
+  inference::MediaKinds media;        ///< what it can be given beside text
+  inference::HandoffAbility handoff;  ///< whether it gives or takes prompts
+  inference::PoolAbility pool;        ///< what it can do beside, or instead of, generating
   /// Hash over tokenizer, template, block size and context policy: workers of one model must agree.
   std::string checksum;
   friend bool operator==(const ModelCard&, const ModelCard&) = default;

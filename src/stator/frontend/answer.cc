@@ -37,7 +37,7 @@ class StreamAnswer final : public Answer {
       hold_logprobs(state, piece.logprobs);
       return false;
     }
-    std::span<const api::TokenLogprobs> entries = piece.logprobs;
+    std::span<const inference::TokenLogprobs> entries = piece.logprobs;
     if (!state.held_logprobs.empty()) {
       hold_logprobs(state, piece.logprobs);
       entries = state.held_logprobs;
@@ -98,7 +98,7 @@ class StreamAnswer final : public Answer {
     bool role_sent = false;
     uint32_t text_offset = 0;
     /// Of tokens whose text is held back or was swallowed; bounded by max_tokens.
-    std::vector<api::TokenLogprobs> held_logprobs;
+    std::vector<inference::TokenLogprobs> held_logprobs;
   };
   using Encoder = std::variant<api::ChatChunkEncoder, api::CompletionChunkEncoder>;
 
@@ -110,7 +110,7 @@ class StreamAnswer final : public Answer {
     return api::CompletionChunkEncoder(identity, spec.options);
   }
 
-  void hold_logprobs(ChoiceState& state, std::span<const api::TokenLogprobs> logprobs) const {
+  void hold_logprobs(ChoiceState& state, std::span<const inference::TokenLogprobs> logprobs) const {
     if (spec_.logprobs) {
       state.held_logprobs.insert(state.held_logprobs.end(), logprobs.begin(), logprobs.end());
     }
@@ -183,7 +183,7 @@ class CollectedAnswer {
     }
     if (spec_.logprobs) {
       state.logprobs.insert(state.logprobs.end(), piece.logprobs.begin(), piece.logprobs.end());
-      for (const api::TokenLogprobs& entry : piece.logprobs) {
+      for (const inference::TokenLogprobs& entry : piece.logprobs) {
         bytes_ += (1 + entry.top.size()) * kLogprobBytes;
       }
     }
@@ -259,7 +259,7 @@ class CollectedAnswer {
     std::string reasoning;
     std::vector<Call> calls;
     std::vector<api::ToolCall> call_views;  ///< of `calls`, made at the end
-    std::vector<api::TokenLogprobs> logprobs;
+    std::vector<inference::TokenLogprobs> logprobs;
     api::ChoiceFinish finish = api::ChoiceFinish::kStop;
   };
 

@@ -12,10 +12,10 @@
 
 #include "stator/api/api_error.h"
 #include "stator/api/error_body.h"
-#include "stator/api/generation.h"
 #include "stator/api/response.h"
 #include "stator/core/clock.h"
 #include "stator/frontend/frontend_metrics.h"
+#include "stator/inference/sampling.h"
 #include "stator/net/byte_budget.h"
 #include "stator/net/http_server.h"
 #include "stator/protocols/protocol.h"
@@ -71,10 +71,10 @@ struct AnswerPiece {
   const api::ToolCallDelta* call = nullptr;  ///< a piece of a tool call
   std::string_view nvext_json;               ///< ready-made object, in streams; empty = none
   api::ChoiceFinish finish = api::ChoiceFinish::kNone;
-  std::span<const api::TokenLogprobs> logprobs;  ///< of the tokens behind it
-  std::span<const TokenId> tokens{};             ///< those tokens; of answers that are not parsed
-  const api::Usage* usage = nullptr;             ///< running totals, if asked for
-  std::optional<std::string_view> stop_string;   ///< with `finish`: the client's, that ended it
+  std::span<const inference::TokenLogprobs> logprobs;  ///< of the tokens behind it
+  std::span<const TokenId> tokens{};            ///< those tokens; of answers that are not parsed
+  const api::Usage* usage = nullptr;            ///< running totals, if asked for
+  std::optional<std::string_view> stop_string;  ///< with `finish`: the client's, that ended it
 };
 
 /// Writes one answer to an exchange, as an event stream or as one body. Until `add` is first called

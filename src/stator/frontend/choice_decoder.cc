@@ -19,14 +19,14 @@ std::optional<size_t> ChoiceDecoder::match(std::string_view piece, std::string& 
   return found ? std::optional(found->index) : std::nullopt;
 }
 
-Decoded ChoiceDecoder::feed(std::span<const TokenId> tokens, api::FinishReason finish,
+Decoded ChoiceDecoder::feed(std::span<const TokenId> tokens, inference::FinishReason finish,
                             bool stopped_by_token, std::string& text) {
   Decoded decoded;
   std::string piece;
   for (size_t i = 0; i < tokens.size(); ++i) {
     ++generated_;
     ++decoded.tokens_used;
-    const bool ends_it = finish == api::FinishReason::kStop && i + 1 == tokens.size();
+    const bool ends_it = finish == inference::FinishReason::kStop && i + 1 == tokens.size();
     if (ends_it) {
       break;  // EOS and stop tokens are counted, not shown
     }
@@ -36,12 +36,12 @@ Decoded ChoiceDecoder::feed(std::span<const TokenId> tokens, api::FinishReason f
     piece.clear();
     detokenizer_.step(tokens[i], piece);
     if (const auto stop = match(piece, text)) {
-      decoded.finish = api::FinishReason::kStop;
+      decoded.finish = inference::FinishReason::kStop;
       decoded.stop_string = stop;
       return decoded;
     }
   }
-  if (finish == api::FinishReason::kNone) {
+  if (finish == inference::FinishReason::kNone) {
     return decoded;
   }
   decoded.finish = finish;
@@ -53,7 +53,7 @@ Decoded ChoiceDecoder::feed(std::span<const TokenId> tokens, api::FinishReason f
     stop = last ? std::optional(last->index) : std::nullopt;
   }
   if (stop) {
-    decoded.finish = api::FinishReason::kStop;
+    decoded.finish = inference::FinishReason::kStop;
     decoded.stop_string = stop;
   } else if (stopped_by_token && !tokens.empty()) {
     decoded.stop_token = tokens.back();

@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "stator/api/generation.h"
 #include "stator/core/ids.h"
+#include "stator/inference/sampling.h"
 #include "stator/parsers/stop_matcher.h"
 #include "stator/tokenizer/incremental_detokenizer.h"
 #include "stator/tokenizer/tokenizer.h"
@@ -26,7 +26,7 @@ struct DecodeOptions {
 /// What came out of a batch of tokens.
 struct Decoded {
   uint32_t tokens_used = 0;  ///< fewer than given when a stop string ended the choice among them
-  api::FinishReason finish = api::FinishReason::kNone;
+  inference::FinishReason finish = inference::FinishReason::kNone;
   std::optional<size_t> stop_string;  ///< index of the one that matched
   std::optional<TokenId> stop_token;  ///< the client's stop token that matched
 };
@@ -41,8 +41,8 @@ class ChoiceDecoder {
                 DecodeOptions options);
 
   /// Appends to `text` what became certain. `finish` is the engine's, for the last of `tokens`.
-  Decoded feed(std::span<const TokenId> tokens, api::FinishReason finish, bool stopped_by_token,
-               std::string& text);
+  Decoded feed(std::span<const TokenId> tokens, inference::FinishReason finish,
+               bool stopped_by_token, std::string& text);
 
   /// Counts a token that has no text.
   void skip_token() { ++generated_; }

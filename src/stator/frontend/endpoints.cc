@@ -119,16 +119,16 @@ constexpr std::string_view kReadySuffix = "/ready";
 
 /// Workers of a model in one namespace, by what they are for.
 struct Roles {
-  std::array<uint32_t, engine::kWorkerRoleCount> ready{};
-  std::array<uint32_t, engine::kWorkerRoleCount> known{};
+  std::array<uint32_t, inference::kWorkerRoleCount> ready{};
+  std::array<uint32_t, inference::kWorkerRoleCount> known{};
 
-  bool has(engine::WorkerRole role) const { return ready[static_cast<size_t>(role)] > 0; }
+  bool has(inference::WorkerRole role) const { return ready[static_cast<size_t>(role)] > 0; }
 };
 
 void write_roles(json::Writer& json, const Roles& roles) {
   json.key("workers").begin_object();
   for (size_t role = 0; role < roles.known.size(); ++role) {
-    json.key(to_string(static_cast<engine::WorkerRole>(role))).begin_object();
+    json.key(to_string(static_cast<inference::WorkerRole>(role))).begin_object();
     json.key("ready").value(roles.ready[role]).key("known").value(roles.known[role]).end_object();
   }
   json.end_object();
@@ -136,7 +136,7 @@ void write_roles(json::Writer& json, const Roles& roles) {
     json.key(present ? "present" : "missing").begin_array();
     for (size_t role = 0; role < roles.known.size(); ++role) {
       if (present ? roles.ready[role] > 0 : roles.known[role] > 0 && roles.ready[role] == 0) {
-        json.value(to_string(static_cast<engine::WorkerRole>(role)));
+        json.value(to_string(static_cast<inference::WorkerRole>(role)));
       }
     }
     json.end_array();
@@ -161,8 +161,8 @@ void answer_readiness(net::HttpExchange& exchange, const EndpointContext& contex
   json.begin_object().key("model").value(model.name).key("ready").value(is_ready);
   json.key("namespaces").begin_array();
   for (const auto& [space, roles] : spaces) {
-    const bool serves = roles.has(engine::WorkerRole::kAggregated) ||
-                        (roles.has(engine::WorkerRole::kDecode) && is_ready);
+    const bool serves = roles.has(inference::WorkerRole::kAggregated) ||
+                        (roles.has(inference::WorkerRole::kDecode) && is_ready);
     json.begin_object().key("namespace").value(space).key("ready").value(serves);
     write_roles(json, roles);
     json.end_object();
@@ -219,7 +219,7 @@ std::string why_not_ready(std::span<const ModelCatalog::Instance> known) {
   const auto ready =
       std::ranges::count(known, ModelCatalog::Standing::kReady, &ModelCatalog::Instance::standing);
   const auto prefill =
-      std::ranges::count(known, engine::WorkerRole::kPrefill, &ModelCatalog::Instance::role);
+      std::ranges::count(known, inference::WorkerRole::kPrefill, &ModelCatalog::Instance::role);
   if (prefill == std::ssize(known)) {
     return "all workers only compute prompts (worker.role prefill); start one that answers, with "
            "--role decode or aggregated";
@@ -229,7 +229,7 @@ std::string why_not_ready(std::span<const ModelCatalog::Instance> known) {
            "aggregated";
   }
   const auto& first = *std::ranges::find_if(known, [](const ModelCatalog::Instance& instance) {
-    return instance.role != engine::WorkerRole::kPrefill;
+    return instance.role != inference::WorkerRole::kPrefill;
   });
   const std::string_view reason = reason_of(first);
   return fmt::format("none of {} workers takes new work: worker {} ({}): {}", known.size(),

@@ -90,9 +90,9 @@ request::PromptView Generation::view_prompt(const ChoiceRun& choice) const {
                               .seed = plan_.hash_seed()});
 }
 
-engine::EngineRequest Generation::make_engine_request(const ChoiceRun& choice,
-                                                      TimePoint now) const {
-  engine::EngineRequest request;
+inference::EngineRequest Generation::make_engine_request(const ChoiceRun& choice,
+                                                         TimePoint now) const {
+  inference::EngineRequest request;
   request.key = choice.key();
   const std::vector<TokenId>& prompt = plan_.prompts[choice.facts().prompt];
   const std::span<const TokenId> output = choice.journal().output();
@@ -136,7 +136,8 @@ bool Generation::scores_prompt(const ChoiceRun& choice) const {
 
 /// Of the prompt, which every first choice of one has; a prompt's own answer
 /// may take long.
-void Generation::show_prompt_logprobs(const ChoiceRun& choice, const engine::StepOutput& output) {
+void Generation::show_prompt_logprobs(const ChoiceRun& choice,
+                                      const inference::StepOutput& output) {
   if (!plan_.prompt_alternatives || choice.facts().index % plan_.choices_per_prompt != 0) {
     return;
   }
@@ -151,10 +152,10 @@ void Generation::show_prompt_logprobs(const ChoiceRun& choice, const engine::Ste
 }
 
 /// Adds up what choices are compared by, and leaves what the client asked for.
-std::span<const api::TokenLogprobs> Generation::weigh_logprobs(
-    ChoiceRun& choice, std::span<const api::TokenLogprobs> logprobs) {
+std::span<const inference::TokenLogprobs> Generation::weigh_logprobs(
+    ChoiceRun& choice, std::span<const inference::TokenLogprobs> logprobs) {
   if (plan_.best_choices > 0) {
-    for (const api::TokenLogprobs& entry : logprobs) {
+    for (const inference::TokenLogprobs& entry : logprobs) {
       text_of(choice).logprob_sum += entry.sampled.logprob;
     }
     text_of(choice).logprob_count += static_cast<uint32_t>(logprobs.size());
@@ -163,7 +164,7 @@ std::span<const api::TokenLogprobs> Generation::weigh_logprobs(
     return logprobs;
   }
   shown_logprobs_.assign(logprobs.begin(), logprobs.end());
-  for (api::TokenLogprobs& entry : shown_logprobs_) {
+  for (inference::TokenLogprobs& entry : shown_logprobs_) {
     entry.top.resize(std::min<size_t>(entry.top.size(), *plan_.shown_alternatives));
   }
   return shown_logprobs_;
@@ -190,11 +191,11 @@ void Generation::choose_best() {
   answer_->keep(kept);
 }
 
-void Generation::send_echo(const ChoiceRun& choice, const engine::StepOutput& output) {
+void Generation::send_echo(const ChoiceRun& choice, const inference::StepOutput& output) {
   if (plan_.echo.empty()) {
     return;
   }
-  std::vector<api::TokenLogprobs> logprobs;
+  std::vector<inference::TokenLogprobs> logprobs;
   if (plan_.echo_logprobs) {
     logprobs.push_back({.sampled = {.token = plan_.prompts[choice.facts().prompt].front(),
                                     .logprob = std::numeric_limits<float>::quiet_NaN()},
@@ -202,7 +203,7 @@ void Generation::send_echo(const ChoiceRun& choice, const engine::StepOutput& ou
     const auto scored = output.prompt_of(choice.key());
     logprobs.insert(logprobs.end(), scored.begin(), scored.end());
     if (plan_.shown_alternatives) {
-      for (api::TokenLogprobs& entry : logprobs) {
+      for (inference::TokenLogprobs& entry : logprobs) {
         entry.top.resize(std::min<size_t>(entry.top.size(), *plan_.shown_alternatives));
       }
     }
@@ -282,8 +283,8 @@ std::optional<uint32_t> Generation::thinking_left(const ChoiceRun& choice) const
          std::min(plan_.thinking->tokens, text_of(choice).reasoning_tokens);
 }
 
-Progress Generation::on_delta(ChoiceRun& choice, const engine::Delta& delta,
-                              const engine::StepOutput& output, TimePoint now) {
+Progress Generation::on_delta(ChoiceRun& choice, const inference::Delta& delta,
+                              const inference::StepOutput& output, TimePoint now) {
   const auto left = thinking_left(choice);
   if (!left || delta.token_count <= *left || delta.key != choice.key()) {
     const Progress progress = take_delta(choice, delta, output, now);
@@ -292,9 +293,9 @@ Progress Generation::on_delta(ChoiceRun& choice, const engine::Delta& delta,
   }
   // The budget ends within the delta: what comes after it is only taken if the
   // reasoning ends, too.
-  engine::Delta first = delta;
+  inference::Delta first = delta;
   first.token_count = *left;
-  first.finish = api::FinishReason::kNone;
+  first.finish = inference::FinishReason::kNone;
   first.stopped_by_token = false;
   if (*left > 0) {
     const Progress progress = take_delta(choice, first, output, now);
@@ -305,7 +306,7 @@ Progress Generation::on_delta(ChoiceRun& choice, const engine::Delta& delta,
   if (thinking_left(choice)) {
     return Progress::kThoughtEnough;
   }
-  engine::Delta rest = delta;
+  inference::Delta rest = delta;
   rest.offset += *left;
   rest.token_begin += *left;
   rest.token_count -= *left;
@@ -322,8 +323,8 @@ continuity::Journal::Step Generation::end_thinking(ChoiceRun& choice, TimePoint 
   return step;
 }
 
-Progress Generation::take_delta(ChoiceRun& choice, const engine::Delta& delta,
-                                const engine::StepOutput& output, TimePoint now) {
+Progress Generation::take_delta(ChoiceRun& choice, const inference::Delta& delta,
+                                const inference::StepOutput& output, TimePoint now) {
   using Verdict = continuity::Journal::Verdict;
   const bool fresh = choice.journal().attempt_is_fresh();
   if (scores_prompt(choice) && delta.key == choice.key() && delta.token_count > 0 &&
@@ -350,24 +351,24 @@ Progress Generation::take_delta(ChoiceRun& choice, const engine::Delta& delta,
         choice.facts().index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
   }
   if (plan_.writes_nothing && choice.journal().generated() > 0) {
-    finish_choice(choice, api::FinishReason::kLength, now);
-    return delta.finish == api::FinishReason::kNone ? Progress::kChoiceDoneCancelEngine
-                                                    : Progress::kChoiceDone;
+    finish_choice(choice, inference::FinishReason::kLength, now);
+    return delta.finish == inference::FinishReason::kNone ? Progress::kChoiceDoneCancelEngine
+                                                          : Progress::kChoiceDone;
   }
   auto logprobs = output.logprobs_of(delta);
   logprobs = logprobs.subspan(std::min<size_t>(skip, logprobs.size()));
   const Decoded decoded = write_output(choice, tokens, logprobs, delta);
-  if (decoded.finish == api::FinishReason::kNone) {
+  if (decoded.finish == inference::FinishReason::kNone) {
     return Progress::kRunning;
   }
   run_.close(choice);
-  return delta.finish == api::FinishReason::kNone ? Progress::kChoiceDoneCancelEngine
-                                                  : Progress::kChoiceDone;
+  return delta.finish == inference::FinishReason::kNone ? Progress::kChoiceDoneCancelEngine
+                                                        : Progress::kChoiceDone;
 }
 
 /// The first token of the choice, whichever attempt brought it.
-void Generation::start_output(ChoiceRun& choice, const engine::Delta& delta,
-                              const engine::StepOutput& output, TimePoint now) {
+void Generation::start_output(ChoiceRun& choice, const inference::Delta& delta,
+                              const inference::StepOutput& output, TimePoint now) {
   if (!first_token_) {
     first_token_ = now;
     if (plan_.announce_worker) {
@@ -383,8 +384,8 @@ void Generation::start_output(ChoiceRun& choice, const engine::Delta& delta,
 }
 
 Decoded Generation::write_output(ChoiceRun& choice, std::span<const TokenId> tokens,
-                                 std::span<const api::TokenLogprobs> logprobs,
-                                 const engine::Delta& delta) {
+                                 std::span<const inference::TokenLogprobs> logprobs,
+                                 const inference::Delta& delta) {
   static thread_local PipelineOutput out;
   out.clear();
   const bool measured = plan_.texts != nullptr && !tokens.empty() && deltas_++ % 16 == 0;
@@ -444,7 +445,8 @@ std::string_view Generation::show_token_ids(std::span<const TokenId> tokens) {
   return json;
 }
 
-Progress Generation::finish_choice(ChoiceRun& choice, api::FinishReason finish, TimePoint now) {
+Progress Generation::finish_choice(ChoiceRun& choice, inference::FinishReason finish,
+                                   TimePoint now) {
   last_activity_ = now;
   write_output(choice, {}, {}, {.key = choice.key(), .finish = finish});
   run_.close(choice);

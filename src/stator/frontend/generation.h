@@ -10,17 +10,18 @@
 #include <utility>
 #include <vector>
 
-#include "stator/api/generation.h"
 #include "stator/api/request.h"
 #include "stator/blocks/block_hash.h"
 #include "stator/continuity/journal.h"
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
-#include "stator/engine/api/engine.h"
 #include "stator/frontend/answer.h"
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/output_pipeline.h"
 #include "stator/frontend/text_meters.h"
+#include "stator/inference/request.h"
+#include "stator/inference/sampling.h"
+#include "stator/inference/step_output.h"
 #include "stator/net/http_server.h"
 #include "stator/parsers/stop_matcher.h"
 #include "stator/request/prompt_view.h"
@@ -61,16 +62,17 @@ struct GenerationPlan {
   std::vector<std::vector<TokenId>> prompts;  ///< ≥ 1, each not empty and below the context limit
   std::vector<std::vector<blocks::SequenceHash>> sequences;  ///< per prompt, of its full blocks
   uint32_t choices_per_prompt = 1;
-  api::SamplingParams sampling;
-  std::vector<api::StopConditions> stop;  ///< per prompt: max_tokens is clamped to the context
+  inference::SamplingParams sampling;
+  std::vector<inference::StopConditions>
+      stop;  ///< per prompt: max_tokens is clamped to the context
   std::shared_ptr<const parsers::StopMatcher> stop_strings;
   DecodeOptions decode;
-  std::unique_ptr<const OutputFormat> format;       ///< null: plain text
-  std::optional<ThinkingBudget> thinking;           ///< only with a format
-  std::shared_ptr<const engine::MediaInput> media;  ///< of the one prompt; null: text only
-  std::string media_json;                           ///< the same for the receipt
-  std::string structured_outputs;                   ///< as in engine::EngineRequest
-  bool require_reasoning = false;                   ///< the same
+  std::unique_ptr<const OutputFormat> format;          ///< null: plain text
+  std::optional<ThinkingBudget> thinking;              ///< only with a format
+  std::shared_ptr<const inference::MediaInput> media;  ///< of the one prompt; null: text only
+  std::string media_json;                              ///< the same for the receipt
+  std::string structured_outputs;                      ///< as in inference::EngineRequest
+  bool require_reasoning = false;                      ///< the same
   std::vector<std::string> echo;  ///< per prompt, sent before the first token; empty = none
   bool echo_logprobs = false;     ///< with `echo`, those of the prompt
   /// The engine tells log-probabilities of prompts, for the echo or `prompt_alternatives`.
@@ -99,7 +101,7 @@ struct GenerationPlan {
   /// Only who would answer is wanted (nvext annotation query_instance_id): nothing is generated.
   bool dry_run = false;
   continuity::JournalLimits migration;
-  std::shared_ptr<const engine::RequestContext> context;  ///< null: nothing travels with it
+  std::shared_ptr<const inference::RequestContext> context;  ///< null: nothing travels with it
   const TextMeters* texts = nullptr;  ///< measures some deltas; null: nobody does
   AnswerSpec answer;
 
@@ -159,12 +161,12 @@ class Generation {
   const ParserCounts& parser_counts() const { return counts_; }
 
   /// Takes a worker's output for `choice`; writes what became text.
-  Progress on_delta(ChoiceRun& choice, const engine::Delta& delta, const engine::StepOutput& output,
-                    TimePoint now);
+  Progress on_delta(ChoiceRun& choice, const inference::Delta& delta,
+                    const inference::StepOutput& output, TimePoint now);
   /// Ends the reasoning of a choice for the model; after kThoughtEnough.
   continuity::Journal::Step end_thinking(ChoiceRun& choice, TimePoint now);
   /// Ends a choice to which no worker will say its last word. kChoiceDone.
-  Progress finish_choice(ChoiceRun& choice, api::FinishReason finish, TimePoint now);
+  Progress finish_choice(ChoiceRun& choice, inference::FinishReason finish, TimePoint now);
   /// After the last choice finished: ends the answer.
   void finish(TimePoint now);
   /// Instead of finish(), of a large body: see Answer::take_writer.
@@ -178,7 +180,7 @@ class Generation {
 
   /// The request as the engine gets it for a choice's current attempt: with everything accepted so
   /// far, so that it goes on where the last attempt ended.
-  engine::EngineRequest make_engine_request(const ChoiceRun& choice, TimePoint now) const;
+  inference::EngineRequest make_engine_request(const ChoiceRun& choice, TimePoint now) const;
   /// The same for routing. A view: valid as long as the choice's output does not grow.
   request::PromptView view_prompt(const ChoiceRun& choice) const;
 
@@ -187,21 +189,22 @@ class Generation {
   const ChoiceText& text_of(const ChoiceRun& choice) const { return texts_[choice.facts().index]; }
   bool scores_prompt(const ChoiceRun& choice) const;
   std::optional<uint32_t> thinking_left(const ChoiceRun& choice) const;
-  Progress take_delta(ChoiceRun& choice, const engine::Delta& delta,
-                      const engine::StepOutput& output, TimePoint now);
-  void send_echo(const ChoiceRun& choice, const engine::StepOutput& output);
-  void show_prompt_logprobs(const ChoiceRun& choice, const engine::StepOutput& output);
-  std::span<const api::TokenLogprobs> weigh_logprobs(ChoiceRun& choice,
-                                                     std::span<const api::TokenLogprobs> logprobs);
+  Progress take_delta(ChoiceRun& choice, const inference::Delta& delta,
+                      const inference::StepOutput& output, TimePoint now);
+  void send_echo(const ChoiceRun& choice, const inference::StepOutput& output);
+  void show_prompt_logprobs(const ChoiceRun& choice, const inference::StepOutput& output);
+  std::span<const inference::TokenLogprobs> weigh_logprobs(
+      ChoiceRun& choice, std::span<const inference::TokenLogprobs> logprobs);
   void choose_best();
   bool shows_usage() const;
   void send(const AnswerPiece& piece);
   std::string_view show_token_ids(std::span<const TokenId> tokens);
   void send_events(const parsers::EventList& events, AnswerPiece piece);
-  void start_output(ChoiceRun& choice, const engine::Delta& delta, const engine::StepOutput& output,
-                    TimePoint now);
+  void start_output(ChoiceRun& choice, const inference::Delta& delta,
+                    const inference::StepOutput& output, TimePoint now);
   Decoded write_output(ChoiceRun& choice, std::span<const TokenId> tokens,
-                       std::span<const api::TokenLogprobs> logprobs, const engine::Delta& delta);
+                       std::span<const inference::TokenLogprobs> logprobs,
+                       const inference::Delta& delta);
   std::string nvext_json(TimePoint now) const;
 
   GenerationPlan plan_;
@@ -219,7 +222,7 @@ class Generation {
   uint32_t deltas_ = 0;               // modulo TextMeters::kSampled
   std::vector<TokenId> token_ids_;    // that are shown at the end; bounded by max_tokens
   std::string prompt_logprobs_json_;  // of the first prompt, for nvext
-  std::vector<api::TokenLogprobs> shown_logprobs_;  // of the piece that is sent
+  std::vector<inference::TokenLogprobs> shown_logprobs_;  // of the piece that is sent
 };
 
 }  // namespace stator::frontend

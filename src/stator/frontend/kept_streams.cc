@@ -68,8 +68,8 @@ void KeptStreams::begin(ActiveRequest& active, const StreamCopy& copy, const Pre
   active.gate->end_step(copied(under_way));
 }
 
-Progress KeptStreams::advance(ActiveRequest& active, ChoiceRun& run, const engine::Delta& delta,
-                              const engine::StepOutput& output) {
+Progress KeptStreams::advance(ActiveRequest& active, ChoiceRun& run, const inference::Delta& delta,
+                              const inference::StepOutput& output) {
   const uint32_t known_tokens = run.journal().generated();
   active.gate->begin_step();
   const Progress progress = active.generation.on_delta(run, delta, output, shard_.now());
@@ -80,8 +80,8 @@ Progress KeptStreams::advance(ActiveRequest& active, ChoiceRun& run, const engin
 
 Status KeptStreams::replay(ActiveRequest& active, const continuity::StreamJournal& journal) {
   std::vector<ChoiceRun>& choices = active.generation.choices();
-  for (const engine::StepOutput& step : journal.steps) {
-    engine::Delta delta = step.deltas.front();
+  for (const inference::StepOutput& step : journal.steps) {
+    inference::Delta delta = step.deltas.front();
     const uint64_t index = delta.key.request.value();
     Progress progress = Progress::kBroken;
     if (index < choices.size()) {
@@ -136,13 +136,14 @@ void KeptStreams::lose_last(ActiveRequest& active) {
 
 /// What was accepted of a delta is brought to the copy. False: there is none,
 /// or nothing to bring.
-bool KeptStreams::copy_step(ActiveRequest& active, const ChoiceRun& run, const engine::Delta& delta,
-                            const engine::StepOutput& output, uint32_t known_tokens) {
+bool KeptStreams::copy_step(ActiveRequest& active, const ChoiceRun& run,
+                            const inference::Delta& delta, const inference::StepOutput& output,
+                            uint32_t known_tokens) {
   const uint32_t fresh = run.journal().generated() - known_tokens;
-  if (!active.copy || (fresh == 0 && delta.finish == api::FinishReason::kNone)) {
+  if (!active.copy || (fresh == 0 && delta.finish == inference::FinishReason::kNone)) {
     return false;
   }
-  engine::StepOutput step;
+  inference::StepOutput step;
   const auto tokens = output.tokens_of(delta).last(fresh);
   const auto logprobs = output.logprobs_of(delta);
   step.tokens.assign(tokens.begin(), tokens.end());

@@ -37,8 +37,8 @@ class KeptStreams final : public StreamCopies::Owner {
                                    const PrepareJob& job, std::optional<StreamCopy>& copy);
   void begin(ActiveRequest& active, const StreamCopy& copy, const PrepareJob& job);
   /// The choice's output grows, what it wrote leaves when it may.
-  Progress advance(ActiveRequest& active, ChoiceRun& run, const engine::Delta& delta,
-                   const engine::StepOutput& output);
+  Progress advance(ActiveRequest& active, ChoiceRun& run, const inference::Delta& delta,
+                   const inference::StepOutput& output);
   /// Brings a request to where its journal ends. kCorrupt: it makes no sense.
   Status replay(ActiveRequest& active, const continuity::StreamJournal& journal);
   void forget(const ActiveRequest& active);
@@ -53,8 +53,8 @@ class KeptStreams final : public StreamCopies::Owner {
 
  private:
   bool bring(ActiveRequest& active, continuity::JournalStore::Place place, std::string data);
-  bool copy_step(ActiveRequest& active, const ChoiceRun& run, const engine::Delta& delta,
-                 const engine::StepOutput& output, uint32_t known_tokens);
+  bool copy_step(ActiveRequest& active, const ChoiceRun& run, const inference::Delta& delta,
+                 const inference::StepOutput& output, uint32_t known_tokens);
   size_t bring_all(StreamCopies::Serial serial, std::vector<std::string> parts);
   void lose_last(ActiveRequest& active);
   void look_whether_done(ActiveRequest& active);

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "stator/api/generation.h"
 #include "stator/api/response.h"
+#include "stator/inference/sampling.h"
 #include "stator/tokenizer/tokenizer.h"
 
 namespace stator::frontend {
@@ -19,17 +19,17 @@ namespace stator::frontend {
 class LogprobViews {
  public:
   /// `text_offset`: code points before the first entry; afterwards, behind the last.
-  LogprobViews(const tokenizer::Tokenizer& tokenizer, std::span<const api::TokenLogprobs> source,
-               uint32_t& text_offset) {
+  LogprobViews(const tokenizer::Tokenizer& tokenizer,
+               std::span<const inference::TokenLogprobs> source, uint32_t& text_offset) {
     size_t alternatives = 0;
-    for (const api::TokenLogprobs& entry : source) {
+    for (const inference::TokenLogprobs& entry : source) {
       alternatives += entry.top.size();
     }
     top_.reserve(alternatives);  // the spans below point into it
     entries_.reserve(source.size());
-    for (const api::TokenLogprobs& entry : source) {
+    for (const inference::TokenLogprobs& entry : source) {
       const size_t first = top_.size();
-      for (const api::TokenLogprob& choice : entry.top) {
+      for (const inference::TokenLogprob& choice : entry.top) {
         top_.push_back(
             {choice.token, choice.logprob, tokenizer.token_bytes(choice.token), choice.rank});
       }

@@ -16,7 +16,7 @@ namespace {
 using api::ApiError;
 using api::ApiResult;
 using api::ApiStatus;
-using api::MediaKind;
+using inference::MediaKind;
 
 constexpr uint32_t kDepthMax = 128;
 
@@ -71,7 +71,7 @@ bool find_placeholders(std::span<const TokenId> ids, std::span<const media::Blob
 }
 
 /// How many tokens a medium becomes; 0: nobody knows.
-uint32_t expanded_tokens(const api::MediaBlob& blob, const media::PromptRules& rules) {
+uint32_t expanded_tokens(const inference::MediaBlob& blob, const media::PromptRules& rules) {
   return blob.kind == MediaKind::kImage
              ? rules.image_tokens({.width = blob.width, .height = blob.height}).value_or(0)
              : 0;
@@ -79,7 +79,7 @@ uint32_t expanded_tokens(const api::MediaBlob& blob, const media::PromptRules& r
 
 /// Repeats placeholders and notes where they are.
 void expand(std::vector<TokenId>& ids, const std::vector<size_t>& places,
-            const media::PromptRules& rules, std::vector<engine::MediaItem>& items) {
+            const media::PromptRules& rules, std::vector<inference::MediaItem>& items) {
   std::vector<size_t> order(items.size());
   for (size_t i = 0; i < order.size(); ++i) {
     order[i] = i;
@@ -169,7 +169,7 @@ ApiStatus check_media(const api::ChatInput& chat, const ServedModel& model,
                               "videos here (media.items_max)",
                               config.items_max));
   }
-  for (const api::MediaPart& part : chat.media) {
+  for (const inference::MediaPart& part : chat.media) {
     if (!model.media.has(part.kind)) {
       return refuse(part.path,
                     fmt::format("is {}, but model '{}' takes {}: leave it out, or serve the model "
@@ -194,7 +194,7 @@ ApiResult<MediaBatch> read_inline_media(api::ChatInput& chat, const media::Media
   MediaBatch batch;
   batch.blobs.resize(chat.media.size());
   for (size_t i = 0; i < chat.media.size(); ++i) {
-    api::MediaPart& part = chat.media[i];
+    inference::MediaPart& part = chat.media[i];
     if (!media::is_data_url(part.source)) {
       batch.wanted.push_back(
           {.kind = part.kind, .source = std::move(part.source), .path = part.path});
@@ -261,7 +261,7 @@ ApiResult<MediaPrompt> make_media_prompt(const api::ChatInput& chat,
   MediaPrompt prompt;
   prompt.text = text;
   STATOR_TRY(prompt.ids, context.encoder.encode_text(std::move(text), model, context.options));
-  auto media = std::make_shared<engine::MediaInput>();
+  auto media = std::make_shared<inference::MediaInput>();
   std::vector<size_t> places;
   const bool found =
       !prompt.ids.is_cut_short && find_placeholders(prompt.ids.ids, blobs, rules, places);
@@ -286,11 +286,11 @@ ApiResult<MediaPrompt> make_media_prompt(const api::ChatInput& chat,
   return prompt;
 }
 
-std::string describe_media(const engine::MediaInput& media) {
+std::string describe_media(const inference::MediaInput& media) {
   std::string out;
   json::Writer json(out);
   json.begin_array();
-  for (const engine::MediaItem& item : media.items) {
+  for (const inference::MediaItem& item : media.items) {
     json.begin_object().key("kind").value(to_string(item.blob->kind));
     json.key("hash").value(fmt::format("{:016x}", item.blob->hash()));
     json.key("token_begin").value(item.token_begin);
@@ -301,13 +301,13 @@ std::string describe_media(const engine::MediaInput& media) {
 }
 
 std::vector<blocks::SequenceHash> hash_media_blocks(std::span<const TokenId> tokens,
-                                                    std::span<const engine::MediaItem> items,
+                                                    std::span<const inference::MediaItem> items,
                                                     uint32_t block_size, uint64_t seed) {
   std::vector<blocks::SequenceHash> sequences;
   std::vector<uint64_t> touching;
   for (size_t begin = 0; begin + block_size <= tokens.size(); begin += block_size) {
     touching.clear();
-    for (const engine::MediaItem& item : items) {
+    for (const inference::MediaItem& item : items) {
       const size_t end = item.token_begin + size_t{std::max(item.token_count, 1U)};
       if (item.token_begin < begin + block_size && end > begin) {
         touching.push_back(item.blob->hash());

@@ -9,9 +9,9 @@
 #include "stator/api/api_error.h"
 #include "stator/api/request.h"
 #include "stator/blocks/block_hash.h"
-#include "stator/engine/api/media.h"
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/prompt_encoder.h"
+#include "stator/inference/media_input.h"
 #include "stator/media/blob.h"
 #include "stator/media/fetcher_service.h"
 
@@ -46,7 +46,7 @@ api::ApiError to_api_error(media::LoadError error);
 struct MediaPrompt {
   tokenizer::PromptIds ids;  ///< every medium as many placeholders as are known to become of it
   std::string text;          ///< as the model's template writes it
-  std::shared_ptr<const engine::MediaInput> media;
+  std::shared_ptr<const inference::MediaInput> media;
 };
 /// `text` is the rendered prompt. `context`: see PromptEncoder::encode_text.
 struct MediaPromptContext {
@@ -65,13 +65,13 @@ api::ApiResult<std::string> render_with_media(const api::ChatInput& chat,
                                               const MediaPromptContext& context);
 
 /// What a receipt tells of media: kind, hash and place of each.
-std::string describe_media(const engine::MediaInput& media);
+std::string describe_media(const inference::MediaInput& media);
 
 /// Hashes of all full blocks of `tokens`, in which a block that a medium's tokens touch also has
 /// that medium's hash, as engines with multimodal caches have it. A medium of unknown length
 /// counts as one token; one that is nowhere to be found belongs to the first block.
 std::vector<blocks::SequenceHash> hash_media_blocks(std::span<const TokenId> tokens,
-                                                    std::span<const engine::MediaItem> items,
+                                                    std::span<const inference::MediaItem> items,
                                                     uint32_t block_size, uint64_t seed);
 
 }  // namespace stator::frontend

@@ -60,8 +60,8 @@ void read_float(const json::Value& root, std::string_view key, float& field) {
   }
 }
 
-api::SamplingParams read_sampling_defaults(const json::Value& root) {
-  api::SamplingParams defaults;
+inference::SamplingParams read_sampling_defaults(const json::Value& root) {
+  inference::SamplingParams defaults;
   read_float(root, "temperature", defaults.temperature);
   read_float(root, "top_p", defaults.top_p);
   read_float(root, "min_p", defaults.min_p);

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "stator/api/generation.h"
 #include "stator/chat_template/chat_template.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
+#include "stator/inference/sampling.h"
 #include "stator/media/prompt_rules.h"
 #include "stator/tokenizer/tokenizer.h"
 
@@ -23,12 +23,12 @@ struct ModelAssets {
   std::unique_ptr<const tokenizer::Tokenizer> tokenizer;
   /// Null: the model has no chat template, so chat completions are refused.
   std::unique_ptr<const chat_template::ChatTemplate> chat_template;
-  std::string chat_template_text;         ///< its source: tells in which format the model answers
-  api::SamplingParams sampling_defaults;  ///< generation_config.json, else neutral
-  std::vector<TokenId> eos_token_ids;     ///< generation_config.json, else config.json, else GGUF
-  uint32_t architectural_context = 0;     ///< max_position_embeddings of config.json; 0 = unknown
-  media::PromptRules media_rules;         ///< config.json, preprocessor_config.json
-  std::string checksum;                   ///< over tokenizer, template and generation defaults
+  std::string chat_template_text;  ///< its source: tells in which format the model answers
+  inference::SamplingParams sampling_defaults;  ///< generation_config.json, else neutral
+  std::vector<TokenId> eos_token_ids;  ///< generation_config.json, else config.json, else GGUF
+  uint32_t architectural_context = 0;  ///< max_position_embeddings of config.json; 0 = unknown
+  media::PromptRules media_rules;      ///< config.json, preprocessor_config.json
+  std::string checksum;                ///< over tokenizer, template and generation defaults
 };
 
 /// The chat template of a model folder or of a GGUF file.

@@ -64,7 +64,7 @@ Result<ModelParsers> find_parsers(const ModelSources& sources, const discovery::
 /// Whom a worker may be paired with, whether it may be given a whole request, and for which
 /// adapters.
 std::vector<std::string> taints_of(const discovery::ModelCard& card) {
-  const engine::HandoffAbility& ability = card.handoff;
+  const inference::HandoffAbility& ability = card.handoff;
   std::vector<std::string> taints;
   for (const std::string& adapter : card.adapters) {
     taints.push_back(adapter_taint(adapter));
@@ -90,11 +90,12 @@ bool ServedModel::ready() const {
 }
 
 router::RouterService& ModelCatalog::Enrolled::router() const {
-  return ability.role == engine::WorkerRole::kPrefill ? model->prefill->prefill() : *model->router;
+  return ability.role == inference::WorkerRole::kPrefill ? model->prefill->prefill()
+                                                         : *model->router;
 }
 
 void ModelCatalog::count(const Enrolled& worker, int change) {
-  if (worker.ability.role == engine::WorkerRole::kPrefill) {
+  if (worker.ability.role == inference::WorkerRole::kPrefill) {
     return;
   }
   auto& counter =
@@ -304,7 +305,7 @@ void ModelCatalog::enroll(const discovery::InstanceRecord& record,
                             .kv_events = card.kv_events && router_config_.use_kv_events,
                             .dp_size = std::clamp(card.dp_size, 1U, kDpRanksMax),
                             .taints = taints_of(card)};
-  if (card.handoff.role == engine::WorkerRole::kPrefill) {
+  if (card.handoff.role == inference::WorkerRole::kPrefill) {
     model->prefill->add_worker(key_of(record.key.worker), std::move(facts));
   } else {
     model->router->add_worker(key_of(record.key.worker), std::move(facts));
@@ -390,7 +391,7 @@ void ModelCatalog::remove_worker(WorkerId worker) {
     count_aliases(gone, -1);
     show_adapters(gone.adapters, {});
   }
-  if (gone.ability.role == engine::WorkerRole::kPrefill) {
+  if (gone.ability.role == inference::WorkerRole::kPrefill) {
     gone.model->prefill->remove_worker(key_of(worker));
   } else {
     gone.model->router->remove_worker(key_of(worker));

@@ -15,10 +15,10 @@
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/discovery/instance_record.h"
-#include "stator/engine/api/pool.h"
 #include "stator/frontend/event_lines.h"
 #include "stator/frontend/model_assets.h"
 #include "stator/frontend/model_parsers.h"
+#include "stator/inference/pool.h"
 #include "stator/kv_events/event_follower.h"
 #include "stator/net/thread.h"
 #include "stator/router/prefill_router_service.h"
@@ -41,9 +41,9 @@ struct ServedModel {
   bool structured_replay = false;  ///< and take one up within an answer
   bool prompt_logprobs = false;    ///< they tell how likely a prompt's tokens are
   bool token_filters = false;      ///< they follow allowed_token_ids and bad_words
-  api::MediaKinds media;           ///< what they can be given beside text
+  inference::MediaKinds media;     ///< what they can be given beside text
   bool media_in_text = false;      ///< they want to know where in the prompt's text
-  engine::PoolAbility pool;        ///< what they can do beside, or instead of, generating
+  inference::PoolAbility pool;     ///< what they can do beside, or instead of, generating
   ModelParsers parsers;
   std::shared_ptr<const ModelAssets> assets;      // shared with requests that outlive a reload
   std::shared_ptr<router::RouterService> router;  // shared with tickets of its queue
@@ -130,7 +130,7 @@ class ModelCatalog final : public kv_events::KvEventsListener {
     WorkerId worker;
     std::string place;  ///< URL of its engine server, else its own address
     std::string space;  ///< the namespace it joined
-    engine::WorkerRole role = engine::WorkerRole::kAggregated;
+    inference::WorkerRole role = inference::WorkerRole::kAggregated;
     bool runs_whole = true;  ///< it computes prompts and answers
     Standing standing = Standing::kReady;
   };
@@ -157,7 +157,7 @@ class ModelCatalog final : public kv_events::KvEventsListener {
   /// What this catalog knows of one worker.
   struct Enrolled {
     std::shared_ptr<ServedModel> model;
-    engine::HandoffAbility ability;
+    inference::HandoffAbility ability;
     std::vector<std::string> adapters;
     std::vector<std::string> aliases;
     std::string space;  ///< the namespace it joined

@@ -17,7 +17,7 @@ struct ModelFacts {
   tokenizer::VocabularyFacts vocabulary;
   std::vector<TokenId> eos_token_ids;  ///< as those of ModelAssets, and so the rest
   uint32_t architectural_context = 0;
-  api::MediaKinds media;  ///< what the model has parts for beside text
+  inference::MediaKinds media;  ///< what the model has parts for beside text
   std::string checksum;
 };
 

@@ -34,7 +34,7 @@ api::ApiResult<std::unique_ptr<const OutputFormat>> make_output_format(const Mod
                                                                        const OutputWishes& wishes);
 
 /// The shape that the answer must have, from response_format, the guided_* fields and tool_choice,
-/// as engine::EngineRequest::structured_outputs; empty: free. `from_fields` is of the request's
+/// as inference::EngineRequest::structured_outputs; empty: free. `from_fields` is of the request's
 /// options; `chat` is null for text completions. Errors name the field that asked:
 /// kInvalidArgument, or kUnsupported if the engines of the model follow no grammar. Pure.
 api::ApiResult<std::string> make_structured_outputs(

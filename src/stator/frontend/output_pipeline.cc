@@ -7,7 +7,7 @@
 namespace stator::frontend {
 namespace {
 
-using api::FinishReason;
+using inference::FinishReason;
 using parsers::EventKind;
 
 /// Counts the tokens of reasoning by what the parser made of each. A token of which nothing came

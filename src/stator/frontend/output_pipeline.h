@@ -68,7 +68,7 @@ class OutputPipeline {
   ~OutputPipeline();
 
   /// As ChoiceDecoder::feed. Appends to `out`.
-  PipelineResult feed(std::span<const TokenId> tokens, api::FinishReason finish,
+  PipelineResult feed(std::span<const TokenId> tokens, inference::FinishReason finish,
                       bool stopped_by_token, PipelineOutput& out);
 
   uint32_t generated() const { return decoder_.generated(); }
@@ -77,7 +77,7 @@ class OutputPipeline {
 
  private:
   struct Parsing;
-  PipelineResult parse(std::span<const TokenId> tokens, api::FinishReason finish,
+  PipelineResult parse(std::span<const TokenId> tokens, inference::FinishReason finish,
                        bool stopped_by_token, PipelineOutput& out);
   void end_parse(PipelineResult& result, parsers::EventList& events);
 

@@ -443,7 +443,7 @@ ApiStatus apply_lengths(GenerationPlan& plan, const api::GenerateOptions& option
     const uint32_t by_default = plan.answer.endpoint == Endpoint::kChat
                                     ? room
                                     : std::min(room, kCompletionMaxTokensDefault);
-    api::StopConditions stop = options.stop_conditions(by_default, model.eos_token_ids);
+    inference::StopConditions stop = options.stop_conditions(by_default, model.eos_token_ids);
     plan.writes_nothing = stop.max_tokens == 0;
     stop.max_tokens = std::clamp(stop.max_tokens, 1U, room);
     stop.min_tokens = std::min(stop.min_tokens, stop.max_tokens);
@@ -545,8 +545,8 @@ ApiStatus apply_prompt_logprobs(GenerationPlan& plan, std::optional<uint32_t> al
     plan.prompt_alternatives = alternatives;
   }
   const size_t tokens_max =
-      kPromptLogprobsBytesMax /
-      (sizeof(api::TokenLogprobs) + *plan.sampling.logprobs * sizeof(api::TokenLogprob));
+      kPromptLogprobsBytesMax / (sizeof(inference::TokenLogprobs) +
+                                 *plan.sampling.logprobs * sizeof(inference::TokenLogprob));
   for (const auto& prompt : plan.prompts) {
     if (prompt.size() > tokens_max) {
       return api::validation_error(

@@ -28,7 +28,7 @@ protocols::Piece to_piece(const AnswerPiece& piece) {
           .logprobs = {},
           .tokens = piece.tokens,
           .token_logprobs =
-              piece.tokens.empty() ? std::span<const api::TokenLogprobs>() : piece.logprobs};
+              piece.tokens.empty() ? std::span<const inference::TokenLogprobs>() : piece.logprobs};
 }
 
 class ProtocolStream final : public Answer {
@@ -125,7 +125,7 @@ class ProtocolStream final : public Answer {
   net::HttpExchange& exchange_;
   const tokenizer::Tokenizer& tokenizer_;
   const std::unique_ptr<protocols::StreamWriter> writer_;
-  std::vector<api::TokenLogprobs> held_;  // bounded by max_tokens
+  std::vector<inference::TokenLogprobs> held_;  // bounded by max_tokens
   uint32_t text_offset_ = 0;
   bool started_ = false;
 };

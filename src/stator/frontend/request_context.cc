@@ -14,7 +14,7 @@
 namespace stator::frontend {
 namespace {
 
-using engine::RequestContext;
+using inference::RequestContext;
 
 constexpr std::array<std::string_view, 3> kPrefixes = {"x-stator-", "x-dynamo-", "x-"};
 // A longer id is nobody's.

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "stator/engine/api/request_context.h"
+#include "stator/inference/request_context.h"
 #include "stator/net/http_request.h"
 
 namespace stator::frontend {
@@ -27,8 +27,7 @@ std::optional<std::string> check_metadata(const net::HttpRequest& http, std::str
 
 /// What travels with the request to workers and engines: trace, metadata, session. Null if there is
 /// nothing. Metadata named authorization, and values that are bearer tokens, stay here.
-std::shared_ptr<const engine::RequestContext> make_request_context(const net::HttpRequest& http,
-                                                                   std::string_view prefix,
-                                                                   const SessionIdentity& identity);
+std::shared_ptr<const inference::RequestContext> make_request_context(
+    const net::HttpRequest& http, std::string_view prefix, const SessionIdentity& identity);
 
 }  // namespace stator::frontend

@@ -46,7 +46,7 @@ Status check_prefill_pin(const GenerationPlan& plan, const WorkerLines& lines) {
   }
   const discovery::InstanceRecord* record = lines.find_record(*pinned);
   if (record != nullptr && record->model.name == plan.model->name &&
-      record->model.handoff.role == engine::WorkerRole::kPrefill) {
+      record->model.handoff.role == inference::WorkerRole::kPrefill) {
     return {};
   }
   return Error(Code::kNotFound, fmt::format("prefill worker {} does not serve model '{}'",
@@ -166,7 +166,7 @@ void RequestDispatch::take_split(ChoiceRef ref, router::PrefillRouterService::Sp
     ref.run().look_again(worker, out);
     return;
   }
-  const engine::HandoffAbility& ability = record->model.handoff;
+  const inference::HandoffAbility& ability = record->model.handoff;
   ref.run().on_split(router::make_bootstrap_room(environment_.random, worker.dp_rank, 1),
                      {.worker = worker,
                       .life = record->incarnation,
@@ -247,10 +247,10 @@ void RequestDispatch::ask_prefill(ChoiceRef ref, RequestId id) {
   ActiveRequest& active = *ref.active;
   ChoiceRun& run = ref.run();
   const WorkerKey worker = run.prompt().handover().giver().worker;
-  engine::EngineRequest request = active.generation.make_engine_request(run, now());
+  inference::EngineRequest request = active.generation.make_engine_request(run, now());
   request.key = {id, Attempt()};
   request.dp_rank = worker.dp_rank;
-  request.phase = engine::Phase::kPrefill;
+  request.phase = inference::Phase::kPrefill;
   request.handoff = run.prompt().take_for_prompt();
   request.stop.max_tokens = request.generated + 1;
   request.stop.min_tokens = std::min(request.stop.min_tokens, request.stop.max_tokens);
@@ -263,9 +263,10 @@ void RequestDispatch::ask_prefill(ChoiceRef ref, RequestId id) {
 void RequestDispatch::submit(ChoiceRef ref) {
   ActiveRequest& active = *ref.active;
   ChoiceRun& run = ref.run();
-  engine::EngineRequest request = active.generation.make_engine_request(run, run.facts().submitted);
+  inference::EngineRequest request =
+      active.generation.make_engine_request(run, run.facts().submitted);
   if (auto handoff = run.prompt().take_for_answer()) {
-    request.phase = engine::Phase::kDecode;
+    request.phase = inference::Phase::kDecode;
     request.handoff = std::move(*handoff);
   }
   RequestReporter& reporter = environment_.reporter;

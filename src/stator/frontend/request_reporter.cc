@@ -130,7 +130,7 @@ void RequestReporter::accepted(const ActiveRequest& active, const ChoiceRun& run
 }
 
 void RequestReporter::output(ActiveRequest& active, const ChoiceRun& run,
-                             const engine::Delta& delta, TimePoint last_token) const {
+                             const inference::Delta& delta, TimePoint last_token) const {
   if (delta.token_count == 0) {
     return;
   }
@@ -145,7 +145,7 @@ void RequestReporter::output(ActiveRequest& active, const ChoiceRun& run,
 
 /// Of a choice, whichever attempt brought it.
 void RequestReporter::first_token(ActiveRequest& active, const ChoiceRun& run,
-                                  const engine::Delta& delta) const {
+                                  const inference::Delta& delta) const {
   net::Shard& shard = environment_.shard;
   const double took = seconds(shard.now() - active.generation.received());
   active.series.time_to_first_token.observe(took);
@@ -324,7 +324,7 @@ void RequestReporter::parsed(const ActiveRequest& active) const {
 }
 
 void RequestReporter::add_trace(const ActiveRequest& active, const ChoiceRun& run,
-                                engine::EngineRequest& request) const {
+                                inference::EngineRequest& request) const {
   const auto sent = std::chrono::duration_cast<std::chrono::microseconds>(
       environment_.shard.clock().wall_now().time_since_epoch());
   request.sent_unix_us = static_cast<uint64_t>(sent.count());
@@ -334,14 +334,14 @@ void RequestReporter::add_trace(const ActiveRequest& active, const ChoiceRun& ru
   }
   const telemetry::RequestFacts& facts = record->facts;
   telemetry::TraceContext parent = facts.trace;
-  if (run.facts().index == 0 && request.phase != engine::Phase::kPrefill) {
+  if (run.facts().index == 0 && request.phase != inference::Phase::kPrefill) {
     const auto attempts =
         std::ranges::count(facts.marks, telemetry::Step::kSubmitted, &telemetry::Mark::step);
     parent.span = telemetry::attempt_span(facts.trace, static_cast<uint32_t>(attempts));
   }
   auto context = request.context == nullptr
-                     ? std::make_shared<engine::RequestContext>()
-                     : std::make_shared<engine::RequestContext>(*request.context);
+                     ? std::make_shared<inference::RequestContext>()
+                     : std::make_shared<inference::RequestContext>(*request.context);
   context->traceparent = telemetry::format_traceparent(parent);
   context->tracestate = facts.trace_state;
   request.context = std::move(context);

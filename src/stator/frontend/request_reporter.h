@@ -3,13 +3,14 @@
 
 #include <string_view>
 
-#include "stator/engine/api/engine.h"
 #include "stator/frontend/active_request.h"
 #include "stator/frontend/event_lines.h"
 #include "stator/frontend/frontend_metrics.h"
 #include "stator/frontend/model_catalog.h"
 #include "stator/frontend/request_meters.h"
 #include "stator/frontend/worker_gauges.h"
+#include "stator/inference/request.h"
+#include "stator/inference/step_output.h"
 #include "stator/net/shard.h"
 #include "stator/telemetry/request_facts.h"
 
@@ -35,7 +36,7 @@ class RequestReporter {
             WorkerKey worker = {}, uint32_t tokens = 0) const;
   void accepted(const ActiveRequest& active, const ChoiceRun& run) const;
   /// New tokens; the choice's last ones before came then.
-  void output(ActiveRequest& active, const ChoiceRun& run, const engine::Delta& delta,
+  void output(ActiveRequest& active, const ChoiceRun& run, const inference::Delta& delta,
               TimePoint last_token) const;
   /// Its worker has said all of a choice.
   void answered(const ChoiceRun& run) const;
@@ -47,14 +48,15 @@ class RequestReporter {
   /// The worker's spans belong below ours of this attempt; choices beyond the first have none of
   /// their own.
   void add_trace(const ActiveRequest& active, const ChoiceRun& run,
-                 engine::EngineRequest& request) const;
+                 inference::EngineRequest& request) const;
   /// Which streams moved, once a second or so.
   void log_moves(TimePoint now);
 
  private:
   void counted(const ActiveRequest& active, const request::Action& action) const;
   void recovered(const ActiveRequest& active, const request::Action& action);
-  void first_token(ActiveRequest& active, const ChoiceRun& run, const engine::Delta& delta) const;
+  void first_token(ActiveRequest& active, const ChoiceRun& run,
+                   const inference::Delta& delta) const;
   void note_plan(ActiveRequest& active) const;
   void note_end(ActiveRequest& active, std::string_view error_type) const;
   void charge_tokens(const ActiveRequest& active, uint32_t tokens) const;

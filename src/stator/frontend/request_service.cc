@@ -199,7 +199,7 @@ bool RequestService::carry_out(ChoiceRef ref, Action& action, Actions& out) {
       dispatch_.submit(ref);
       break;
     case Action::Kind::kTellWorker:
-      out.add({.kind = Action::Kind::kFinish, .finish = api::FinishReason::kStop});
+      out.add({.kind = Action::Kind::kFinish, .finish = inference::FinishReason::kStop});
       break;
     case Action::Kind::kDropPrompt:
       names_.erase(action.key.request);
@@ -259,8 +259,8 @@ void RequestService::end_step() {
   shed_answers();
 }
 
-Progress RequestService::advance(ChoiceRef ref, const engine::Delta& delta,
-                                 const engine::StepOutput& output) {
+Progress RequestService::advance(ChoiceRef ref, const inference::Delta& delta,
+                                 const inference::StepOutput& output) {
   return ref.active->gate == nullptr
              ? ref.active->generation.on_delta(ref.run(), delta, output, environment_.shard.now())
              : kept_->advance(*ref.active, ref.run(), delta, output);

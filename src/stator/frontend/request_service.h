@@ -76,7 +76,8 @@ class RequestService final : public RoutedInbox::Owner,
   /// Carries out what a choice asks for, and what comes of that.
   void perform(ChoiceRef ref, request::Actions& actions);
   /// A worker's output becomes text, and leaves when it may.
-  Progress advance(ChoiceRef ref, const engine::Delta& delta, const engine::StepOutput& output);
+  Progress advance(ChoiceRef ref, const inference::Delta& delta,
+                   const inference::StepOutput& output);
   /// A worker's step has been taken.
   void end_step();
 

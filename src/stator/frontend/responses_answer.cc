@@ -107,7 +107,7 @@ class ResponsesAnswer final : public Answer {
     }
   }
 
-  void hold(std::span<const api::TokenLogprobs> logprobs) {
+  void hold(std::span<const inference::TokenLogprobs> logprobs) {
     if (spec_.logprobs) {
       held_.insert(held_.end(), logprobs.begin(), logprobs.end());
     }
@@ -178,7 +178,7 @@ class ResponsesAnswer final : public Answer {
   const tokenizer::Tokenizer& tokenizer_;
   api::ResponsesEncoder encoder_;
   net::ByteLease lease_;
-  std::vector<api::TokenLogprobs> held_;  // of tokens without text yet; bounded by max_tokens
+  std::vector<inference::TokenLogprobs> held_;  // of tokens without text yet; bounded by max_tokens
   uint32_t text_offset_ = 0;
   api::ChoiceFinish finish_ = api::ChoiceFinish::kStop;
   bool begun_ = false;

@@ -18,7 +18,7 @@ void WorkerEvents::on_load(WorkerId worker, const engine::LoadReport& /*load*/) 
   parts_.lines.heard_from(worker);
 }
 
-void WorkerEvents::on_accepted(WorkerId worker, engine::RequestKey key) {
+void WorkerEvents::on_accepted(WorkerId worker, inference::RequestKey key) {
   parts_.lines.heard_from(worker);
   const auto known = parts_.names.find(key.request);
   if (known == parts_.names.end() || known->second.is_prompt || known->second.run().key() != key) {
@@ -31,7 +31,7 @@ void WorkerEvents::on_accepted(WorkerId worker, engine::RequestKey key) {
   parts_.requests.perform(ref, actions);
 }
 
-void WorkerEvents::on_rejected(WorkerId worker, engine::RequestKey key, Error error) {
+void WorkerEvents::on_rejected(WorkerId worker, inference::RequestKey key, Error error) {
   parts_.lines.heard_from(worker);
   if (parts_.lines.end_probe(key.request, error.info().retry == Retry::kElsewhere)) {
     return;  // full or draining, but alive
@@ -54,9 +54,9 @@ void WorkerEvents::on_rejected(WorkerId worker, engine::RequestKey key, Error er
   parts_.requests.perform(ref, actions);
 }
 
-void WorkerEvents::on_step(WorkerId worker, engine::StepOutput output) {
+void WorkerEvents::on_step(WorkerId worker, inference::StepOutput output) {
   parts_.lines.heard_from(worker);
-  for (const engine::Delta& delta : output.deltas) {
+  for (const inference::Delta& delta : output.deltas) {
     const auto known = parts_.names.find(delta.key.request);
     if (known == parts_.names.end()) {
       parts_.lines.end_probe(delta.key.request,
@@ -67,13 +67,13 @@ void WorkerEvents::on_step(WorkerId worker, engine::StepOutput output) {
       take(known->second, delta, output);
     }
   }
-  for (engine::Pooled& pooled : output.pooled) {
+  for (inference::Pooled& pooled : output.pooled) {
     const RequestId id = pooled.key.request;
     if (!pooling_->take(worker, std::move(pooled))) {
       parts_.lines.end_probe(id, true);
     }
   }
-  for (engine::Failure& failure : output.failures) {
+  for (inference::Failure& failure : output.failures) {
     if (!pooling_->lose(worker, failure.key, failure.error)) {
       lose(worker, std::move(failure));
     }
@@ -81,8 +81,8 @@ void WorkerEvents::on_step(WorkerId worker, engine::StepOutput output) {
   parts_.requests.end_step();
 }
 
-void WorkerEvents::take(ChoiceRef ref, const engine::Delta& delta,
-                        const engine::StepOutput& output) {
+void WorkerEvents::take(ChoiceRef ref, const inference::Delta& delta,
+                        const inference::StepOutput& output) {
   ChoiceRun& run = ref.run();
   const TimePoint last_token = run.facts().last_token;
   if (!ref.active->generation.first_token()) {
@@ -105,15 +105,15 @@ void WorkerEvents::take(ChoiceRef ref, const engine::Delta& delta,
 }
 
 /// A prefill worker spoke.
-void WorkerEvents::take_prompt(ChoiceRef ref, const engine::Delta& delta,
-                               engine::StepOutput& output) {
+void WorkerEvents::take_prompt(ChoiceRef ref, const inference::Delta& delta,
+                               inference::StepOutput& output) {
   using Word = ChoiceRun::PromptWord;
-  const auto offer = std::ranges::find(output.offers, delta.key, &engine::Offer::key);
+  const auto offer = std::ranges::find(output.offers, delta.key, &inference::Offer::key);
   Actions actions;
   const Word word =
       ref.run().on_prompt_output(delta, offer == output.offers.end() ? nullptr : &offer->handoff,
                                  parts_.recovery, parts_.shard.now(), actions);
-  engine::Delta answer = delta;
+  inference::Delta answer = delta;
   if (word != Word::kUnderWay) {
     parts_.names.erase(delta.key.request);
   }
@@ -125,7 +125,7 @@ void WorkerEvents::take_prompt(ChoiceRef ref, const engine::Delta& delta,
 }
 
 /// The engine could not go on.
-void WorkerEvents::lose(WorkerId worker, engine::Failure failure) {
+void WorkerEvents::lose(WorkerId worker, inference::Failure failure) {
   const auto known = parts_.names.find(failure.key.request);
   const Code code = failure.error.code();
   const Retry retry = failure.error.info().retry;

@@ -32,10 +32,10 @@ class WorkerEvents final : public session::SessionEvents, public WorkerLines::Ow
   /// Who else sends to the workers: what is not ours may be theirs.
   void share_with(PoolService& pooling) { pooling_ = &pooling; }
 
-  void on_rejected(WorkerId worker, engine::RequestKey key, Error error) override;
-  void on_accepted(WorkerId worker, engine::RequestKey key) override;
+  void on_rejected(WorkerId worker, inference::RequestKey key, Error error) override;
+  void on_accepted(WorkerId worker, inference::RequestKey key) override;
   void on_load(WorkerId worker, const engine::LoadReport& load) override;
-  void on_step(WorkerId worker, engine::StepOutput output) override;
+  void on_step(WorkerId worker, inference::StepOutput output) override;
   void on_draining(WorkerId worker) override { parts_.lines.on_draining(worker); }
   void on_closed(WorkerId worker, Error error) override;
   void on_worker_joined() override;
@@ -44,9 +44,9 @@ class WorkerEvents final : public session::SessionEvents, public WorkerLines::Ow
   void lose_stalled(TimePoint now);
 
  private:
-  void take(ChoiceRef ref, const engine::Delta& delta, const engine::StepOutput& output);
-  void take_prompt(ChoiceRef ref, const engine::Delta& delta, engine::StepOutput& output);
-  void lose(WorkerId worker, engine::Failure failure);
+  void take(ChoiceRef ref, const inference::Delta& delta, const inference::StepOutput& output);
+  void take_prompt(ChoiceRef ref, const inference::Delta& delta, inference::StepOutput& output);
+  void lose(WorkerId worker, inference::Failure failure);
   void lose_giver(WorkerId worker, const Error& error);
   template <typename Wanted, typename Event>
   void tell_all(Wanted&& wanted, Event&& event);

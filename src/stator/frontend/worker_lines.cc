@@ -19,7 +19,7 @@ void WorkerLines::start(session::WorkerPoolOptions options,
   pool_ = std::make_unique<session::WorkerPool>(std::move(options), wiring, metrics);
 }
 
-void WorkerLines::cancel(WorkerId worker, engine::RequestKey key, session::CancelReason reason) {
+void WorkerLines::cancel(WorkerId worker, inference::RequestKey key, session::CancelReason reason) {
   if (session::WorkerSession* session = find_session(worker)) {
     session->cancel(key, reason);
   }
@@ -94,7 +94,7 @@ void WorkerLines::on_worker_added(const discovery::InstanceRecord& record) {
   environment_.fleet.joined(worker, record.model.name);
   environment_.metrics.describe_model(record.model, environment_.config.migration_limit);
   if (environment_.gauges != nullptr) {
-    const bool prefills = record.model.handoff.role == engine::WorkerRole::kPrefill;
+    const bool prefills = record.model.handoff.role == inference::WorkerRole::kPrefill;
     environment_.gauges->joined(worker, prefills ? "prefill" : "decode");
   }
   heard_from(worker);

@@ -54,7 +54,7 @@ class WorkerLines final : public session::WorkerPoolListener, public PoolHost {
     return pool_ == nullptr ? nullptr : pool_->find_record(worker);
   }
   RequestId next_request() override { return RequestId(++next_request_); }
-  void cancel(WorkerId worker, engine::RequestKey key, session::CancelReason reason);
+  void cancel(WorkerId worker, inference::RequestKey key, session::CancelReason reason);
 
   void heard_from(WorkerId worker) { probes_.heard_from(worker, shard_.now()); }
   std::optional<TimePoint> last_heard(WorkerId worker) const { return probes_.last_heard(worker); }

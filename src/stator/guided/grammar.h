@@ -25,7 +25,7 @@ inline constexpr size_t kGrammarBytesMax = 64U << 20U;
 /// Thread-safety: compile() anywhere; everything else by one thread, the engine's.
 class Grammar {
  public:
-  /// `structured_outputs` as in engine::EngineRequest. Errors name what to change.
+  /// `structured_outputs` as in inference::EngineRequest. Errors name what to change.
   static Result<std::shared_ptr<Grammar>> compile(std::string_view structured_outputs,
                                                   std::shared_ptr<const Vocabulary> vocabulary);
   /// For make_shared only.

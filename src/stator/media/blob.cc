@@ -14,7 +14,7 @@ namespace {
 
 /// A blob and its place in the budget.
 struct HeldBlob {
-  api::MediaBlob blob;
+  inference::MediaBlob blob;
   net::ByteLease lease;
 };
 
@@ -23,16 +23,16 @@ Error refuse(std::string text) {
 }
 
 /// Containers that hold pictures or only sound.
-bool may_be(api::MediaKind kind, const FileType& known) {
+bool may_be(inference::MediaKind kind, const FileType& known) {
   if (known.kind == kind) {
     return true;
   }
   const bool container = known.type == "video/mp4" || known.type == "video/webm" ||
                          known.type == "audio/ogg" || known.type == "audio/mp4";
-  return container && kind != api::MediaKind::kImage;
+  return container && kind != inference::MediaKind::kImage;
 }
 
-Result<std::string> type_of(api::MediaKind kind, const RawMedia& raw) {
+Result<std::string> type_of(inference::MediaKind kind, const RawMedia& raw) {
   const std::string wanted = std::string(to_string(kind)) + "/";
   if (const auto known = sniff(raw.bytes)) {
     if (!may_be(kind, *known)) {
@@ -42,7 +42,7 @@ Result<std::string> type_of(api::MediaKind kind, const RawMedia& raw) {
                ? std::string(known->type)
                : wanted + std::string(known->type.substr(known->type.find('/') + 1));
   }
-  if (kind == api::MediaKind::kImage) {
+  if (kind == inference::MediaKind::kImage) {
     return refuse("is no image that is known here: PNG, JPEG, GIF, WebP and BMP are");
   }
   if (!raw.type.starts_with(wanted)) {
@@ -54,7 +54,7 @@ Result<std::string> type_of(api::MediaKind kind, const RawMedia& raw) {
 
 }  // namespace
 
-Result<BlobPtr> make_blob(api::MediaKind kind, RawMedia raw, const MediaConfig& config,
+Result<BlobPtr> make_blob(inference::MediaKind kind, RawMedia raw, const MediaConfig& config,
                           net::ByteBudget* budget) {
   if (raw.bytes.size() > config.bytes_max) {
     return Error(Code::kTooLarge, fmt::format("has {} bytes, more than {} (media.max_bytes)",
@@ -72,10 +72,10 @@ Result<BlobPtr> make_blob(api::MediaKind kind, RawMedia raw, const MediaConfig& 
     return Error(Code::kOverloaded,
                  "finds no room: too many media are held here (media.held_bytes_max), retry");
   }
-  api::MediaBlob& blob = held->blob;
+  inference::MediaBlob& blob = held->blob;
   blob.kind = kind;
   STATOR_TRY(blob.type, type_of(kind, raw));
-  if (kind == api::MediaKind::kImage) {
+  if (kind == inference::MediaKind::kImage) {
     const auto size = read_image_size(raw.bytes);
     if (!size) {
       return refuse(fmt::format("is {} without a header that tells its size", blob.type));

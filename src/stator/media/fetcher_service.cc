@@ -56,7 +56,7 @@ struct Fetch {
     size_t index;
   };
   std::string key;
-  api::MediaKind kind;
+  inference::MediaKind kind;
   FetchUrl url;
   std::vector<Waiter> waiters;
   TimePoint begin;

@@ -19,7 +19,7 @@ namespace stator::media {
 
 /// One part of a request whose source is elsewhere.
 struct Wanted {
-  api::MediaKind kind = api::MediaKind::kImage;
+  inference::MediaKind kind = inference::MediaKind::kImage;
   std::string source;  ///< an http:, https: or file: URL
   std::string path;    ///< of the part, for errors
 };

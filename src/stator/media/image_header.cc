@@ -6,7 +6,7 @@
 namespace stator::media {
 namespace {
 
-using api::MediaKind;
+using inference::MediaKind;
 using Bytes = std::string_view;
 
 constexpr Bytes kPng("\x89PNG\r\n\x1a\n", 8);

@@ -5,14 +5,14 @@
 #include <optional>
 #include <string_view>
 
-#include "stator/api/media.h"
+#include "stator/inference/media.h"
 
 namespace stator::media {
 
 /// What the first bytes of a file say.
 struct FileType {
   std::string_view type;  ///< "image/png"
-  api::MediaKind kind = api::MediaKind::kImage;
+  inference::MediaKind kind = inference::MediaKind::kImage;
 };
 /// By its magic numbers: PNG, JPEG, GIF, WebP, BMP; WAV, MP3, FLAC, Ogg, AAC; MP4, WebM, AVI.
 /// Nothing for others. MP4 and Ogg may hold either: they count as what they mostly are.

@@ -62,13 +62,13 @@ PromptRules PromptRules::read(const json::Value& config, const json::Value& proc
   const json::Value* towers =
       has_object(config, "thinker_config") ? config.find("thinker_config") : &config;
   if (has_object(*towers, "vision_config")) {
-    rules.kinds_.add(api::MediaKind::kImage);
+    rules.kinds_.add(inference::MediaKind::kImage);
     if (rules.video_) {
-      rules.kinds_.add(api::MediaKind::kVideo);
+      rules.kinds_.add(inference::MediaKind::kVideo);
     }
   }
   if (has_object(*towers, "audio_config")) {
-    rules.kinds_.add(api::MediaKind::kAudio);
+    rules.kinds_.add(inference::MediaKind::kAudio);
   }
   const std::string_view type = config.at("model_type").text();
   if (type == "llava") {
@@ -113,13 +113,13 @@ void PromptRules::read_fixed(const json::Value& config) {
   fixed_ = static_cast<uint32_t>(std::min(tokens, kTokensMax));
 }
 
-std::optional<TokenId> PromptRules::placeholder(api::MediaKind kind) const {
+std::optional<TokenId> PromptRules::placeholder(inference::MediaKind kind) const {
   switch (kind) {
-    case api::MediaKind::kImage:
+    case inference::MediaKind::kImage:
       return image_;
-    case api::MediaKind::kAudio:
+    case inference::MediaKind::kAudio:
       return audio_;
-    case api::MediaKind::kVideo:
+    case inference::MediaKind::kVideo:
       return video_;
   }
   return std::nullopt;

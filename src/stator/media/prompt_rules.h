@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "stator/api/media.h"
 #include "stator/core/ids.h"
+#include "stator/inference/media.h"
 #include "stator/json/value.h"
 #include "stator/media/image_header.h"
 
@@ -24,9 +24,9 @@ class PromptRules {
   static PromptRules read(const json::Value& config, const json::Value& processor);
 
   /// What its configuration has parts for: a vision tower, an audio tower, tokens of videos.
-  api::MediaKinds kinds() const { return kinds_; }
+  inference::MediaKinds kinds() const { return kinds_; }
   /// The token that a template writes once for each medium of the kind.
-  std::optional<TokenId> placeholder(api::MediaKind kind) const;
+  std::optional<TokenId> placeholder(inference::MediaKind kind) const;
   /// What stands around an image's placeholder where a template writes none of them.
   std::optional<TokenId> image_begin() const { return image_begin_; }
   std::optional<TokenId> image_end() const { return image_end_; }
@@ -43,7 +43,7 @@ class PromptRules {
   void read_grid(const json::Value& config, const json::Value& processor);
   void read_fixed(const json::Value& config);
 
-  api::MediaKinds kinds_;
+  inference::MediaKinds kinds_;
   std::optional<TokenId> image_;
   std::optional<TokenId> audio_;
   std::optional<TokenId> video_;

@@ -31,7 +31,7 @@ class Output {
   std::span<const OutputItem> items() const { return items_; }
   // Of plain protocols.
   std::span<const TokenId> tokens() const { return tokens_; }
-  std::span<const api::TokenLogprobs> token_logprobs() const { return token_logprobs_; }
+  std::span<const inference::TokenLogprobs> token_logprobs() const { return token_logprobs_; }
   api::ChoiceFinish finish() const { return finish_; }
   const std::optional<std::string>& stop_string() const { return stop_string_; }
   /// Of text, reasoning and arguments so far.
@@ -43,7 +43,7 @@ class Output {
 
   std::vector<OutputItem> items_;
   std::vector<TokenId> tokens_;
-  std::vector<api::TokenLogprobs> token_logprobs_;
+  std::vector<inference::TokenLogprobs> token_logprobs_;
   std::vector<size_t> calls_;  // index of a call → its item
   api::ChoiceFinish finish_ = api::ChoiceFinish::kStop;
   std::optional<std::string> stop_string_;

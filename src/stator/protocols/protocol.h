@@ -81,7 +81,7 @@ struct Piece {
   api::Logprobs logprobs;  ///< of the tokens behind it; none unless asked for
   // Of plain protocols: what the engine said, text or not.
   std::span<const TokenId> tokens{};
-  std::span<const api::TokenLogprobs> token_logprobs{};
+  std::span<const inference::TokenLogprobs> token_logprobs{};
 };
 
 /// What an answer ends with.

@@ -8,11 +8,11 @@
 #include <string_view>
 #include <utility>
 
-#include "stator/api/generation.h"
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
-#include "stator/engine/api/engine.h"
+#include "stator/inference/request.h"
+#include "stator/inference/sampling.h"
 #include "stator/request/handover.h"
 #include "stator/request/outcomes.h"
 #include "stator/session/worker_session.h"
@@ -65,10 +65,10 @@ struct Action {
   };
   Kind kind;
   WorkerKey worker{};
-  engine::RequestKey key{};
+  inference::RequestKey key{};
   session::CancelReason reason{};
   Duration wait{};  ///< kPark; else how long it took
-  api::FinishReason finish{};
+  inference::FinishReason finish{};
   WorkOutcome outcome{};
   telemetry::Step step{};
   uint32_t tokens = 0;  ///< kNote: found in the worker's cache

@@ -305,7 +305,7 @@ void ChoiceRun::on_thought(Journal::Step step, Recovery& recovery, TimePoint now
              recovery, now, out);
     return;
   }
-  out.add({.kind = Kind::kFinish, .finish = api::FinishReason::kLength});
+  out.add({.kind = Kind::kFinish, .finish = inference::FinishReason::kLength});
 }
 
 void ChoiceRun::on_finished(TimePoint now, Actions& out) {
@@ -400,10 +400,10 @@ void ChoiceRun::lose_at(Lost what, Error error, Recovery& recovery, TimePoint no
   ticket_ = {};
   switch (recovery.judge(journal_, what.loss, what.culprit)) {
     case Journal::Step::kFinishLength:
-      out.add({.kind = Kind::kFinish, .finish = api::FinishReason::kLength});
+      out.add({.kind = Kind::kFinish, .finish = inference::FinishReason::kLength});
       return;
     case Journal::Step::kFinishStop:
-      out.add({.kind = Kind::kFinish, .finish = api::FinishReason::kStop});
+      out.add({.kind = Kind::kFinish, .finish = inference::FinishReason::kStop});
       return;
     case Journal::Step::kGiveUp:
       give_up(std::move(error), recovery, out);
@@ -451,8 +451,8 @@ void ChoiceRun::give_up(Error error, const Recovery& recovery, Actions& out) {
   fail(std::move(error), out);
 }
 
-ChoiceRun::PromptWord ChoiceRun::on_prompt_output(const engine::Delta& delta,
-                                                  engine::Handoff* offer, Recovery& recovery,
+ChoiceRun::PromptWord ChoiceRun::on_prompt_output(const inference::Delta& delta,
+                                                  inference::Handoff* offer, Recovery& recovery,
                                                   TimePoint now, Actions& out) {
   if (done() || !prompt_.at_worker()) {
     return PromptWord::kEnded;

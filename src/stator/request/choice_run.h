@@ -9,7 +9,8 @@
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
-#include "stator/engine/api/engine.h"
+#include "stator/inference/request.h"
+#include "stator/inference/step_output.h"
 #include "stator/request/action.h"
 #include "stator/request/prompt_run.h"
 #include "stator/request/recovery.h"
@@ -87,7 +88,7 @@ class ChoiceRun {
   const Facts& facts() const { return facts_; }
   State state() const { return state_; }
   bool done() const { return state_ == State::kDone; }
-  engine::RequestKey key() const { return {facts_.id, journal_.attempt()}; }
+  inference::RequestKey key() const { return {facts_.id, journal_.attempt()}; }
   const continuity::Journal& journal() const { return journal_; }
   continuity::Journal& journal() { return journal_; }
   const PromptRun& prompt() const { return prompt_; }
@@ -139,7 +140,7 @@ class ChoiceRun {
   // What the prompt's worker says.
   enum class PromptWord : uint8_t { kUnderWay, kEnded, kIsAnswer };
   /// kEnded, kIsAnswer: its name ends. kIsAnswer: what came is this choice's output.
-  PromptWord on_prompt_output(const engine::Delta& delta, engine::Handoff* offer,
+  PromptWord on_prompt_output(const inference::Delta& delta, inference::Handoff* offer,
                               Recovery& recovery, TimePoint now, Actions& out);
   enum class PromptLoss : uint8_t {
     kFailed,     ///< the prefill worker refused it or could not go on

@@ -46,7 +46,7 @@ Handover::Step Handover::end_before_answer(HandoverEnd how) {
   return end(how, state_ == State::kTaking ? Step::kDropAnswer : Step::kStartOver);
 }
 
-Handover::Step Handover::on_offer(engine::Handoff handoff) {
+Handover::Step Handover::on_offer(inference::Handoff handoff) {
   if (state_ != State::kPrefilling || together()) {
     return Step::kNone;
   }
@@ -58,11 +58,11 @@ Handover::Step Handover::on_offer(engine::Handoff handoff) {
   return Step::kRouteAnswer;
 }
 
-Handover::Step Handover::on_prefill_end(api::FinishReason finish) {
+Handover::Step Handover::on_prefill_end(inference::FinishReason finish) {
   if (state_ != State::kPrefilling || together()) {
     return Step::kNone;  // its part is done, the answer is the other one's
   }
-  if (finish == api::FinishReason::kStop) {
+  if (finish == inference::FinishReason::kStop) {
     return end(HandoverEnd::kAnswered, Step::kUseAnswer);
   }
   return end_before_answer(HandoverEnd::kNothingOffered);
@@ -89,8 +89,8 @@ std::optional<TimePoint> Handover::part_of_lease(int percent) const {
   return asked_ + std::chrono::milliseconds(offer_.computed_ms) + lease * percent / 100;
 }
 
-std::optional<engine::Handoff> Handover::take(std::optional<Incarnation> giver_lives,
-                                              TimePoint now) {
+std::optional<inference::Handoff> Handover::take(std::optional<Incarnation> giver_lives,
+                                                 TimePoint now) {
   STATOR_ASSERT(state_ == State::kOffered || (state_ == State::kPrefilling && together()),
                 "H1: taken once, when it is there");
   if (giver_lives != giver_.life) {
@@ -103,9 +103,9 @@ std::optional<engine::Handoff> Handover::take(std::optional<Incarnation> giver_l
   }
   state_ = State::kTaking;
   if (together()) {
-    return engine::Handoff{.id = id_, .kind = giver_.kind, .payload = giver_.meeting_point};
+    return inference::Handoff{.id = id_, .kind = giver_.kind, .payload = giver_.meeting_point};
   }
-  engine::Handoff taken = offer_;
+  inference::Handoff taken = offer_;
   taken.payload = std::move(offer_.payload);  // the times are still needed
   offer_.payload.clear();
   return taken;

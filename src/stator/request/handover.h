@@ -6,10 +6,10 @@
 #include <string>
 #include <string_view>
 
-#include "stator/api/generation.h"
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
-#include "stator/engine/api/handoff.h"
+#include "stator/inference/handoff.h"
+#include "stator/inference/sampling.h"
 
 namespace stator::request {
 
@@ -71,15 +71,15 @@ class Handover {
   const Giver& giver() const { return giver_; }
 
   /// The giver's last word came with an offer.
-  Step on_offer(engine::Handoff handoff);
+  Step on_offer(inference::Handoff handoff);
   /// It came without one.
-  Step on_prefill_end(api::FinishReason finish);
+  Step on_prefill_end(inference::FinishReason finish);
   Step on_prefill_lost();
   /// The giver's connection broke, or its engine stopped answering.
   Step on_giver_gone();
   /// What the decode worker gets, to be sent at once. None: it is too late, or another life of the
   /// giver; kIdle then. Both at once: what both get.
-  std::optional<engine::Handoff> take(std::optional<Incarnation> giver_lives, TimePoint now);
+  std::optional<inference::Handoff> take(std::optional<Incarnation> giver_lives, TimePoint now);
   /// The decode worker has accepted.
   Step on_accepted(TimePoint now);
   /// The decode worker's first token: the prompt was fetched.
@@ -100,7 +100,7 @@ class Handover {
   uint64_t id_ = 0;
   Giver giver_;
   TimePoint asked_{};
-  engine::Handoff offer_;
+  inference::Handoff offer_;
   std::optional<HandoverEnd> end_;
 };
 

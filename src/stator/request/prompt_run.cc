@@ -64,13 +64,13 @@ void PromptRun::on_output(TimePoint now, Actions& out) {
   }
 }
 
-PromptRun::Word PromptRun::on_word(const engine::Delta& delta, engine::Handoff* offer,
+PromptRun::Word PromptRun::on_word(const inference::Delta& delta, inference::Handoff* offer,
                                    TimePoint now, Actions& out) {
   if (offer != nullptr) {
     out.add(
         {.kind = Kind::kNote, .worker = at_worker_->worker, .step = telemetry::Step::kHandedOver});
   }
-  if (delta.finish == api::FinishReason::kNone) {
+  if (delta.finish == inference::FinishReason::kNone) {
     at_worker_->spoke = at_worker_->spoke || delta.token_count > 0;
     // Engines of ours offer a prompt when it begins to be computed: its decode worker is chosen
     // then, and fetches blocks while the rest is computed.
@@ -86,8 +86,8 @@ PromptRun::Word PromptRun::on_word(const engine::Delta& delta, engine::Handoff* 
     done_at_ = now;  // offered before
   } else {
     // Of an answer in several pieces the first ones are gone.
-    word.step =
-        handover_.on_prefill_end(at_worker_->spoke ? api::FinishReason::kLength : delta.finish);
+    word.step = handover_.on_prefill_end(at_worker_->spoke ? inference::FinishReason::kLength
+                                                           : delta.finish);
   }
   if (word.step == Step::kUseAnswer) {
     from_ = at_worker_->worker;

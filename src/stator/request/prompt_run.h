@@ -9,7 +9,7 @@
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
-#include "stator/engine/api/engine.h"
+#include "stator/inference/step_output.h"
 #include "stator/request/action.h"
 #include "stator/request/handover.h"
 #include "stator/router/load_lease.h"
@@ -78,8 +78,8 @@ class PromptRun {
              router::LoadLease lease, TimePoint now, Actions& out);
   void on_asked(RequestId id, TimePoint now);
   /// What the workers of kAskPrefill and kSubmit are given; once each.
-  engine::Handoff take_for_prompt() { return std::move(to_prompt_); }
-  std::optional<engine::Handoff> take_for_answer() {
+  inference::Handoff take_for_prompt() { return std::move(to_prompt_); }
+  std::optional<inference::Handoff> take_for_answer() {
     return std::exchange(to_answer_, std::nullopt);
   }
   bool handed_to_answer() const { return to_answer_.has_value(); }
@@ -100,7 +100,8 @@ class PromptRun {
     bool last = false;
     std::optional<AtWorker> answer{};  ///< kUseAnswer: it goes on with this
   };
-  Word on_word(const engine::Delta& delta, engine::Handoff* offer, TimePoint now, Actions& out);
+  Word on_word(const inference::Delta& delta, inference::Handoff* offer, TimePoint now,
+               Actions& out);
   Handover::Step on_lost();
   Handover::Step on_silent(Actions& out);
   Handover::Step on_giver_gone(Actions& out);
@@ -120,8 +121,8 @@ class PromptRun {
   router::LoadLease lease_;  // until the prefill worker is asked
   std::optional<router::DecodeTerms> terms_;
   std::optional<WorkerKey> from_;
-  std::optional<engine::Handoff> to_answer_;
-  engine::Handoff to_prompt_;
+  std::optional<inference::Handoff> to_answer_;
+  inference::Handoff to_prompt_;
   bool whole_next_ = false;  // after a hand-over that failed
   bool whole_only_ = false;
   TimePoint done_at_{};

@@ -7,10 +7,10 @@ namespace stator::request {
 namespace {
 
 /// Of the first task that the model has.
-engine::PoolRequest probe_of(const engine::PoolAbility& ability) {
-  engine::PoolRequest pool{.lengths = {1}};
-  for (size_t i = 0; i < engine::kPoolTaskCount; ++i) {
-    pool.task = static_cast<engine::PoolTask>(i);
+inference::PoolRequest probe_of(const inference::PoolAbility& ability) {
+  inference::PoolRequest pool{.lengths = {1}};
+  for (size_t i = 0; i < inference::kPoolTaskCount; ++i) {
+    pool.task = static_cast<inference::PoolTask>(i);
     if (ability.tasks.has(pool.task)) {
       break;
     }
@@ -38,9 +38,9 @@ std::vector<WorkerId> WorkerProbes::connected() const {
   return workers;
 }
 
-engine::EngineRequest WorkerProbes::begin(RequestId id, WorkerId worker,
-                                          const engine::PoolAbility* pool, TimePoint now) {
-  engine::EngineRequest request;
+inference::EngineRequest WorkerProbes::begin(RequestId id, WorkerId worker,
+                                             const inference::PoolAbility* pool, TimePoint now) {
+  inference::EngineRequest request;
   request.key = {id, Attempt(0)};
   request.tokens = {0};
   request.sampling.temperature = 0;

@@ -7,8 +7,8 @@
 #include "stator/core/clock.h"
 #include "stator/core/flat_map.h"
 #include "stator/core/ids.h"
-#include "stator/engine/api/engine.h"
-#include "stator/engine/api/pool.h"
+#include "stator/inference/pool.h"
+#include "stator/inference/request.h"
 
 namespace stator::request {
 
@@ -30,8 +30,8 @@ class WorkerProbes {
   std::vector<WorkerId> connected() const;
 
   /// The request to send, one token in, one out; `pool`: of a model that generates nothing.
-  engine::EngineRequest begin(RequestId id, WorkerId worker, const engine::PoolAbility* pool,
-                              TimePoint now);
+  inference::EngineRequest begin(RequestId id, WorkerId worker, const inference::PoolAbility* pool,
+                                 TimePoint now);
   /// Whom the probe asked; none: `id` is no probe, or has ended.
   std::optional<WorkerId> end(RequestId id);
   /// Ends all that ask the worker; how many they were.

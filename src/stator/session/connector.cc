@@ -57,12 +57,12 @@ class UnreachableSession final : public WorkerSession {
   UnreachableSession& operator=(const UnreachableSession&) = delete;
   ~UnreachableSession() override { close(); }
   WorkerId worker() const override { return core_->worker(); }
-  void submit(engine::EngineRequest request) override {
+  void submit(inference::EngineRequest request) override {
     if (core_->open()) {
       core_->begin(request.key);  // on_closed covers it
     }
   }
-  void cancel(engine::RequestKey key, CancelReason /*reason*/) override { core_->forget(key); }
+  void cancel(inference::RequestKey key, CancelReason /*reason*/) override { core_->forget(key); }
   void close() override { core_->close(); }
 
  private:

@@ -37,9 +37,9 @@ class LocalLink final : public engine::EngineSink {
     session_ = engine.open_session(*this);
   }
 
-  void on_step(engine::StepOutput output) noexcept override { core_->push(std::move(output)); }
+  void on_step(inference::StepOutput output) noexcept override { core_->push(std::move(output)); }
 
-  Status submit(engine::EngineRequest request) {
+  Status submit(inference::EngineRequest request) {
     const MutexLock lock(mutex_);
     if (engine_ == nullptr) {
       return Error(Code::kUnavailable, "the worker has shut down");
@@ -50,7 +50,7 @@ class LocalLink final : public engine::EngineSink {
     return engine_->submit(session_, std::move(request));
   }
 
-  void cancel(engine::RequestKey key) {
+  void cancel(inference::RequestKey key) {
     const MutexLock lock(mutex_);
     if (engine_ != nullptr) {
       engine_->cancel(session_, key);
@@ -108,12 +108,12 @@ class InProcessSession final : public WorkerSession {
 
   WorkerId worker() const override { return link_->core().worker(); }
 
-  void submit(engine::EngineRequest request) override {
+  void submit(inference::EngineRequest request) override {
     SessionCore& core = link_->core();
     if (!core.open()) {
       return;  // on_closed has been delivered or close() called: S3
     }
-    const engine::RequestKey key = request.key;
+    const inference::RequestKey key = request.key;
     core.begin(key);
     core.metrics().messages_sent.add();
     Status submitted = link_->submit(std::move(request));
@@ -124,7 +124,7 @@ class InProcessSession final : public WorkerSession {
     }
   }
 
-  void cancel(engine::RequestKey key, CancelReason /*reason*/) override {
+  void cancel(inference::RequestKey key, CancelReason /*reason*/) override {
     if (link_->core().forget(key)) {
       link_->cancel(key);
     }

@@ -23,7 +23,7 @@ net::GrpcOutcome to_grpc(const Error& error) {
   return {error.info().grpc_status, error.message()};
 }
 
-engine::RequestKey key_of(const pb::Submit& submit) {
+inference::RequestKey key_of(const pb::Submit& submit) {
   return {RequestId(submit.request()), Attempt(static_cast<uint16_t>(submit.attempt()))};
 }
 
@@ -47,7 +47,7 @@ struct Encoder {
   }
   void operator()(const engine::LoadReport& load) const { wire::encode(load, *out.mutable_load()); }
   void operator()(const detail::OutputQueue::Draining&) const { out.mutable_draining(); }
-  void operator()(const engine::StepOutput& step) const {
+  void operator()(const inference::StepOutput& step) const {
     context.metrics.tokens.add(step.tokens.size());
     wire::encode(step, *out.mutable_step());
   }
@@ -126,7 +126,7 @@ net::GrpcOutcome ServerTalk::receive_submit(const pb::Submit& submit) {
     reject(key_of(submit), std::move(request.error()).with_code(Code::kInvalidArgument));
     return {};
   }
-  const engine::RequestKey key = request->key;
+  const inference::RequestKey key = request->key;
   std::optional<TimePoint> expires;
   if (request->deadline_ms != 0) {
     expires = context_.clock.now() + std::chrono::milliseconds(request->deadline_ms);
@@ -151,7 +151,7 @@ net::GrpcOutcome ServerTalk::receive_submit(const pb::Submit& submit) {
   return {};
 }
 
-Status ServerTalk::run(engine::EngineRequest request) {
+Status ServerTalk::run(inference::EngineRequest request) {
   if (context_.draining) {
     return Error(Code::kDraining, "the worker is draining");
   }
@@ -162,7 +162,7 @@ Status ServerTalk::run(engine::EngineRequest request) {
   return context_.engine.submit(*engine_session_, std::move(request));
 }
 
-void ServerTalk::reject(engine::RequestKey key, Error error) {
+void ServerTalk::reject(inference::RequestKey key, Error error) {
   {
     const MutexLock lock(mutex_);
     output_.forget(key);
@@ -186,22 +186,22 @@ net::GrpcOutcome ServerTalk::receive_cancel(const pb::Cancel& message) {
   return {};
 }
 
-void ServerTalk::cancel_in_engine(const std::vector<engine::RequestKey>& keys) {
+void ServerTalk::cancel_in_engine(const std::vector<inference::RequestKey>& keys) {
   const MutexLock lock(engine_mutex_);
   if (engine_session_) {
-    for (const engine::RequestKey& key : keys) {
+    for (const inference::RequestKey& key : keys) {
       context_.engine.cancel(*engine_session_, key);
     }
   }
 }
 
-void ServerTalk::on_step(engine::StepOutput output) noexcept {
+void ServerTalk::on_step(inference::StepOutput output) noexcept {
   {
     const MutexLock lock(mutex_);
     if (closed_) {
       return;
     }
-    std::vector<engine::RequestKey> cancelled = output_.push(std::move(output));
+    std::vector<inference::RequestKey> cancelled = output_.push(std::move(output));
     context_.metrics.slow_session_cancels.add(cancelled.size());
     overflowed_.insert(overflowed_.end(), cancelled.begin(), cancelled.end());
   }
@@ -209,7 +209,7 @@ void ServerTalk::on_step(engine::StepOutput output) noexcept {
 }
 
 void ServerTalk::cancel_overflowed() {
-  std::vector<engine::RequestKey> cancelled;
+  std::vector<inference::RequestKey> cancelled;
   {
     const MutexLock lock(mutex_);
     cancelled.swap(overflowed_);
@@ -220,7 +220,7 @@ void ServerTalk::cancel_overflowed() {
 }
 
 bool ServerTalk::expire(TimePoint now) {
-  std::vector<engine::RequestKey> late;
+  std::vector<inference::RequestKey> late;
   {
     const MutexLock lock(mutex_);
     if (!closed_) {

@@ -47,7 +47,7 @@ class ServerTalk final : public engine::EngineSink {
   net::GrpcOutcome receive(const worker::v1::ClientMessage& message);
 
   // The engine's thread.
-  void on_step(engine::StepOutput output) noexcept override;
+  void on_step(inference::StepOutput output) noexcept override;
 
   // Any thread but the engine's.
   void cancel_overflowed() STATOR_EXCLUDES(engine_mutex_);
@@ -78,9 +78,10 @@ class ServerTalk final : public engine::EngineSink {
   net::GrpcOutcome receive_hello(const worker::v1::Hello& hello);
   net::GrpcOutcome receive_submit(const worker::v1::Submit& submit);
   net::GrpcOutcome receive_cancel(const worker::v1::Cancel& cancel);
-  Status run(engine::EngineRequest request) STATOR_EXCLUDES(engine_mutex_);
-  void reject(engine::RequestKey key, Error error) STATOR_EXCLUDES(mutex_);
-  void cancel_in_engine(const std::vector<engine::RequestKey>& keys) STATOR_EXCLUDES(engine_mutex_);
+  Status run(inference::EngineRequest request) STATOR_EXCLUDES(engine_mutex_);
+  void reject(inference::RequestKey key, Error error) STATOR_EXCLUDES(mutex_);
+  void cancel_in_engine(const std::vector<inference::RequestKey>& keys)
+      STATOR_EXCLUDES(engine_mutex_);
 
   ServerContext& context_;
   Listener& listener_;
@@ -91,7 +92,7 @@ class ServerTalk final : public engine::EngineSink {
 
   mutable Mutex mutex_;
   detail::OutputQueue output_ STATOR_GUARDED_BY(mutex_);
-  std::vector<engine::RequestKey> overflowed_ STATOR_GUARDED_BY(mutex_);
+  std::vector<inference::RequestKey> overflowed_ STATOR_GUARDED_BY(mutex_);
   bool greeted_ STATOR_GUARDED_BY(mutex_) = false;
   bool closed_ STATOR_GUARDED_BY(mutex_) = false;
 };

@@ -39,9 +39,9 @@ void SessionCore::wake() {
 }
 
 void SessionCore::append(SessionEvent event) {
-  auto* step = std::get_if<engine::StepOutput>(&event);
+  auto* step = std::get_if<inference::StepOutput>(&event);
   auto* last =
-      inbox_.events.empty() ? nullptr : std::get_if<engine::StepOutput>(&inbox_.events.back());
+      inbox_.events.empty() ? nullptr : std::get_if<inference::StepOutput>(&inbox_.events.back());
   if (step != nullptr && last != nullptr) {
     detail::merge_step(*last, std::move(*step));
   } else {
@@ -67,13 +67,13 @@ void SessionCore::deliver() {
   }
 }
 
-void SessionCore::begin(engine::RequestKey key) {
+void SessionCore::begin(inference::RequestKey key) {
   STATOR_ASSERT(shard_.on_loop(), "a session is used on its home loop");
   const bool fresh = in_flight_.emplace(key, KeyState::kSubmitted).second;
   STATOR_ASSERT(fresh, "S1: a key is submitted once at a time");
 }
 
-bool SessionCore::forget(engine::RequestKey key) {
+bool SessionCore::forget(inference::RequestKey key) {
   return in_flight_.erase(key) > 0;
 }
 
@@ -87,7 +87,7 @@ void SessionCore::close() {
   shut_ = true;
 }
 
-void SessionCore::tell_accepted(engine::RequestKey key) {
+void SessionCore::tell_accepted(inference::RequestKey key) {
   const auto found = in_flight_.find(key);
   if (open() && found != in_flight_.end() &&
       std::exchange(found->second, KeyState::kAccepted) == KeyState::kSubmitted) {
@@ -109,32 +109,32 @@ void SessionCore::handle(SessionRejected&& event) {
   }
 }
 
-void SessionCore::handle(engine::StepOutput&& step) {
+void SessionCore::handle(inference::StepOutput&& step) {
   // The engine's thread may be faster than whoever reports the acceptance: output implies it (S2).
   // These callbacks may cancel or close, so filtering comes after all of them.
-  for (const engine::Delta& delta : step.deltas) {
+  for (const inference::Delta& delta : step.deltas) {
     tell_accepted(delta.key);
   }
-  for (const engine::Failure& failure : step.failures) {
+  for (const inference::Failure& failure : step.failures) {
     tell_accepted(failure.key);
   }
-  for (const engine::Pooled& pooled : step.pooled) {
+  for (const inference::Pooled& pooled : step.pooled) {
     tell_accepted(pooled.key);
   }
   uint64_t tokens = 0;
-  const size_t stale = std::erase_if(step.deltas, [&](const engine::Delta& delta) {
+  const size_t stale = std::erase_if(step.deltas, [&](const inference::Delta& delta) {
     if (!in_flight_.contains(delta.key)) {
       return true;
     }
     tokens += delta.token_count;
-    if (delta.finish != api::FinishReason::kNone) {
+    if (delta.finish != inference::FinishReason::kNone) {
       forget(delta.key);
     }
     return false;
   });
   std::erase_if(step.failures,
-                [&](const engine::Failure& failure) { return !forget(failure.key); });
-  std::erase_if(step.pooled, [&](const engine::Pooled& pooled) { return !forget(pooled.key); });
+                [&](const inference::Failure& failure) { return !forget(failure.key); });
+  std::erase_if(step.pooled, [&](const inference::Pooled& pooled) { return !forget(pooled.key); });
   detail::drop_lone_parts(step);
   metrics_.tokens.add(tokens);
   metrics_.stale_deltas.add(stale);

@@ -17,10 +17,10 @@ namespace stator::session {
 
 struct SessionOpened {};
 struct SessionAccepted {
-  engine::RequestKey key;
+  inference::RequestKey key;
 };
 struct SessionRejected {
-  engine::Failure failure;
+  inference::Failure failure;
 };
 struct SessionDraining {};
 struct SessionClosed {
@@ -28,7 +28,7 @@ struct SessionClosed {
 };
 /// What the far side said, in the order it said it.
 using SessionEvent = std::variant<SessionOpened, SessionAccepted, SessionRejected,
-                                  engine::StepOutput, SessionDraining, SessionClosed>;
+                                  inference::StepOutput, SessionDraining, SessionClosed>;
 
 /// What both session kinds share: the way from foreign threads to the shard's loop, and the
 /// bookkeeping that makes S1 to S3 of WorkerSession true whatever the far side does.
@@ -61,9 +61,9 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   const SessionMetrics& metrics() const { return metrics_; }
   bool open() const { return events_ != nullptr; }
   /// A request goes out. Asserts that its key is not in flight.
-  void begin(engine::RequestKey key);
+  void begin(inference::RequestKey key);
   /// The request is withdrawn; what still comes for it is dropped. False if it was not in flight.
-  bool forget(engine::RequestKey key);
+  bool forget(inference::RequestKey key);
   size_t in_flight() const { return in_flight_.size(); }
   /// Nothing is delivered from now on. Idempotent.
   void close();
@@ -77,17 +77,17 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   void handle(SessionOpened&& event);
   void handle(SessionAccepted&& event);
   void handle(SessionRejected&& event);
-  void handle(engine::StepOutput&& step);
+  void handle(inference::StepOutput&& step);
   void handle(SessionDraining&& event);
   void handle(SessionClosed&& event);
   /// Once per key in flight.
-  void tell_accepted(engine::RequestKey key);
+  void tell_accepted(inference::RequestKey key);
 
   const WorkerId worker_;
   net::Shard& shard_;
   const SessionMetrics metrics_;
   SessionEvents* events_;  // null when closed; loop only
-  FlatMap<engine::RequestKey, KeyState> in_flight_;
+  FlatMap<inference::RequestKey, KeyState> in_flight_;
 
   struct Inbox {
     std::vector<SessionEvent> events;

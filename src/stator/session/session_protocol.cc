@@ -14,7 +14,7 @@ namespace {
 namespace pb = worker::v1;
 
 template <typename Message>
-engine::RequestKey key_of(const Message& message) {
+inference::RequestKey key_of(const Message& message) {
   return {RequestId(message.request()), Attempt(static_cast<uint16_t>(message.attempt()))};
 }
 
@@ -36,7 +36,7 @@ std::unique_ptr<pb::ClientMessage> make_hello(WorkerId worker, Incarnation incar
   return message;
 }
 
-Result<std::unique_ptr<pb::ClientMessage>> make_submit(const engine::EngineRequest& request) {
+Result<std::unique_ptr<pb::ClientMessage>> make_submit(const inference::EngineRequest& request) {
   auto message = std::make_unique<pb::ClientMessage>();
   wire::encode(request, *message->mutable_submit());
   if (message->ByteSizeLong() > wire::kMessageBytesMax ||
@@ -48,7 +48,7 @@ Result<std::unique_ptr<pb::ClientMessage>> make_submit(const engine::EngineReque
   return message;
 }
 
-std::unique_ptr<pb::ClientMessage> make_cancel(engine::RequestKey key, CancelReason reason) {
+std::unique_ptr<pb::ClientMessage> make_cancel(inference::RequestKey key, CancelReason reason) {
   auto message = std::make_unique<pb::ClientMessage>();
   wire::encode({key, reason}, *message->mutable_cancel());
   return message;

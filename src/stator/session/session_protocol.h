@@ -22,9 +22,10 @@ std::unique_ptr<worker::v1::ClientMessage> make_hello(WorkerId worker, Incarnati
 
 /// kTooLarge for a request that the protocol does not take.
 Result<std::unique_ptr<worker::v1::ClientMessage>> make_submit(
-    const engine::EngineRequest& request);
+    const inference::EngineRequest& request);
 
-std::unique_ptr<worker::v1::ClientMessage> make_cancel(engine::RequestKey key, CancelReason reason);
+std::unique_ptr<worker::v1::ClientMessage> make_cancel(inference::RequestKey key,
+                                                       CancelReason reason);
 
 struct Told {
   bool opened = false;  ///< it was the Welcome

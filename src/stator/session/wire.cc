@@ -50,15 +50,16 @@ auto encode_enum(auto value) {
 }
 
 template <typename Message>
-Result<engine::RequestKey> decode_key(const Message& in) {
+Result<inference::RequestKey> decode_key(const Message& in) {
   if (in.attempt() > std::numeric_limits<uint16_t>::max()) {
     return corrupt(fmt::format("attempt {} is beyond 65535", in.attempt()));
   }
-  return engine::RequestKey{RequestId(in.request()), Attempt(static_cast<uint16_t>(in.attempt()))};
+  return inference::RequestKey{RequestId(in.request()),
+                               Attempt(static_cast<uint16_t>(in.attempt()))};
 }
 
 template <typename Message>
-void encode_key(const engine::RequestKey& key, Message& out) {
+void encode_key(const inference::RequestKey& key, Message& out) {
   out.set_request(key.request.value());
   out.set_attempt(key.attempt.value());
 }
@@ -81,7 +82,7 @@ Status check_name(std::string_view field, const std::string& text) {
   return {};
 }
 
-void encode_sampling(const api::SamplingParams& sampling, pb::Sampling& out) {
+void encode_sampling(const inference::SamplingParams& sampling, pb::Sampling& out) {
   out.set_temperature(sampling.temperature);
   out.set_top_p(sampling.top_p);
   out.set_top_k(sampling.top_k);
@@ -147,9 +148,9 @@ Status check_sampling(const pb::Sampling& in) {
   return {};
 }
 
-Result<api::SamplingParams> decode_sampling(const pb::Sampling& in) {
+Result<inference::SamplingParams> decode_sampling(const pb::Sampling& in) {
   STATOR_CHECK(check_sampling(in));
-  api::SamplingParams sampling;
+  inference::SamplingParams sampling;
   sampling.temperature = in.temperature();
   sampling.top_p = in.top_p();
   sampling.top_k = in.top_k();
@@ -172,7 +173,7 @@ Result<api::SamplingParams> decode_sampling(const pb::Sampling& in) {
   return sampling;
 }
 
-void encode_stop(const api::StopConditions& stop, pb::Stop& out) {
+void encode_stop(const inference::StopConditions& stop, pb::Stop& out) {
   out.set_max_tokens(stop.max_tokens);
   out.set_min_tokens(stop.min_tokens);
   out.set_ignore_eos(stop.ignore_eos);
@@ -180,13 +181,13 @@ void encode_stop(const api::StopConditions& stop, pb::Stop& out) {
   encode_tokens(stop.eos_token_ids, out.mutable_eos_token_ids());
 }
 
-Result<api::StopConditions> decode_stop(const pb::Stop& in) {
+Result<inference::StopConditions> decode_stop(const pb::Stop& in) {
   STATOR_CHECK(check_count("stop.stop_token_ids", in.stop_token_ids_size(), kListEntriesMax));
   STATOR_CHECK(check_count("stop.eos_token_ids", in.eos_token_ids_size(), kListEntriesMax));
   if (in.max_tokens() == 0) {
     return corrupt("stop.max_tokens is 0");
   }
-  api::StopConditions stop;
+  inference::StopConditions stop;
   stop.max_tokens = in.max_tokens();
   stop.min_tokens = in.min_tokens();
   stop.ignore_eos = in.ignore_eos();
@@ -197,7 +198,7 @@ Result<api::StopConditions> decode_stop(const pb::Stop& in) {
 
 // Rejected and Failure have the same fields.
 template <typename Message>
-void encode_failure(const engine::Failure& failure, Message& out) {
+void encode_failure(const inference::Failure& failure, Message& out) {
   encode_key(failure.key, out);
   const std::string_view code = failure.error.info().name;
   out.set_code(code.data(), code.size());
@@ -205,13 +206,13 @@ void encode_failure(const engine::Failure& failure, Message& out) {
 }
 
 template <typename Message>
-Result<engine::Failure> decode_failure(const Message& in) {
-  STATOR_TRY(const engine::RequestKey key, decode_key(in));
+Result<inference::Failure> decode_failure(const Message& in) {
+  STATOR_TRY(const inference::RequestKey key, decode_key(in));
   std::string text = in.message().substr(0, kErrorTextBytesMax);
-  return engine::Failure{key, Error(code_from_name(in.code()), std::move(text))};
+  return inference::Failure{key, Error(code_from_name(in.code()), std::move(text))};
 }
 
-void encode_delta(const engine::Delta& delta, pb::Delta& out) {
+void encode_delta(const inference::Delta& delta, pb::Delta& out) {
   encode_key(delta.key, out);
   out.set_offset(delta.offset);
   out.set_token_count(delta.token_count);
@@ -221,15 +222,15 @@ void encode_delta(const engine::Delta& delta, pb::Delta& out) {
   out.set_stopped_by_token(delta.stopped_by_token);
 }
 
-Result<engine::Delta> decode_delta(const pb::Delta& in, uint32_t token_begin) {
-  engine::Delta delta;
+Result<inference::Delta> decode_delta(const pb::Delta& in, uint32_t token_begin) {
+  inference::Delta delta;
   STATOR_TRY(delta.key, decode_key(in));
   // FinishReason is the one enum whose 0 is meaningful, so it is not shifted.
-  static_assert(static_cast<int>(api::FinishReason::kError) == pb::FINISH_REASON_ERROR);
+  static_assert(static_cast<int>(inference::FinishReason::kError) == pb::FINISH_REASON_ERROR);
   if (!pb::FinishReason_IsValid(in.finish())) {
     return corrupt(fmt::format("finish has the unknown value {}", static_cast<int>(in.finish())));
   }
-  delta.finish = static_cast<api::FinishReason>(in.finish());
+  delta.finish = static_cast<inference::FinishReason>(in.finish());
   delta.offset = in.offset();
   delta.token_begin = token_begin;
   delta.token_count = in.token_count();
@@ -239,26 +240,26 @@ Result<engine::Delta> decode_delta(const pb::Delta& in, uint32_t token_begin) {
   return delta;
 }
 
-void encode_logprob(const api::TokenLogprob& logprob, pb::TokenLogprob& out) {
+void encode_logprob(const inference::TokenLogprob& logprob, pb::TokenLogprob& out) {
   out.set_token(logprob.token);
   out.set_logprob(logprob.logprob);
   out.set_rank(logprob.rank);
 }
 
-api::TokenLogprob decode_logprob(const pb::TokenLogprob& in) {
+inference::TokenLogprob decode_logprob(const pb::TokenLogprob& in) {
   return {in.token(), in.logprob(), in.rank()};
 }
 
-void encode_logprobs(const api::TokenLogprobs& logprobs, pb::TokenLogprobs& out) {
+void encode_logprobs(const inference::TokenLogprobs& logprobs, pb::TokenLogprobs& out) {
   encode_logprob(logprobs.sampled, *out.mutable_sampled());
-  for (const api::TokenLogprob& top : logprobs.top) {
+  for (const inference::TokenLogprob& top : logprobs.top) {
     encode_logprob(top, *out.add_top());
   }
 }
 
-Result<api::TokenLogprobs> decode_logprobs(const pb::TokenLogprobs& in) {
+Result<inference::TokenLogprobs> decode_logprobs(const pb::TokenLogprobs& in) {
   STATOR_CHECK(check_count("logprobs.top", in.top_size(), kLogprobsMax));
-  api::TokenLogprobs logprobs;
+  inference::TokenLogprobs logprobs;
   logprobs.sampled = decode_logprob(in.sampled());
   logprobs.top.reserve(static_cast<size_t>(in.top_size()));
   for (const pb::TokenLogprob& top : in.top()) {
@@ -267,7 +268,7 @@ Result<api::TokenLogprobs> decode_logprobs(const pb::TokenLogprobs& in) {
   return logprobs;
 }
 
-void encode_handoff(const engine::Handoff& handoff, pb::Handoff& out) {
+void encode_handoff(const inference::Handoff& handoff, pb::Handoff& out) {
   out.set_id(handoff.id);
   out.set_kind(handoff.kind);
   out.set_payload(handoff.payload);
@@ -275,53 +276,53 @@ void encode_handoff(const engine::Handoff& handoff, pb::Handoff& out) {
   out.set_computed_ms(handoff.computed_ms);
 }
 
-Result<engine::Handoff> decode_handoff(const pb::Handoff& in) {
+Result<inference::Handoff> decode_handoff(const pb::Handoff& in) {
   STATOR_CHECK(check_name("handoff.kind", in.kind()));
-  if (in.payload().size() > engine::kHandoffBytesMax) {
-    return too_large("handoff.payload", in.payload().size(), engine::kHandoffBytesMax);
+  if (in.payload().size() > inference::kHandoffBytesMax) {
+    return too_large("handoff.payload", in.payload().size(), inference::kHandoffBytesMax);
   }
-  return engine::Handoff{.id = in.id(),
-                         .kind = in.kind(),
-                         .payload = in.payload(),
-                         .lease_ms = in.lease_ms(),
-                         .computed_ms = in.computed_ms()};
+  return inference::Handoff{.id = in.id(),
+                            .kind = in.kind(),
+                            .payload = in.payload(),
+                            .lease_ms = in.lease_ms(),
+                            .computed_ms = in.computed_ms()};
 }
 
-Result<engine::Phase> decode_phase(int value) {
+Result<inference::Phase> decode_phase(int value) {
   // As FinishReason: 0 is meaningful.
-  static_assert(static_cast<int>(engine::Phase::kDecode) == pb::PHASE_DECODE);
+  static_assert(static_cast<int>(inference::Phase::kDecode) == pb::PHASE_DECODE);
   if (!pb::Phase_IsValid(value)) {
     return corrupt(fmt::format("phase has the unknown value {}", value));
   }
-  return static_cast<engine::Phase>(value);
+  return static_cast<inference::Phase>(value);
 }
 
-Status decode_offers(const pb::StepOutput& in, engine::StepOutput& step) {
+Status decode_offers(const pb::StepOutput& in, inference::StepOutput& step) {
   STATOR_CHECK(check_count("offers", in.offers_size(), kStepEntriesMax));
   for (const pb::Offer& offer : in.offers()) {
-    STATOR_TRY(const engine::RequestKey key, decode_key(offer));
-    STATOR_TRY(engine::Handoff handoff, decode_handoff(offer.handoff()));
+    STATOR_TRY(const inference::RequestKey key, decode_key(offer));
+    STATOR_TRY(inference::Handoff handoff, decode_handoff(offer.handoff()));
     step.offers.push_back({key, std::move(handoff)});
   }
   return {};
 }
 
-Status decode_prompts(const pb::StepOutput& in, engine::StepOutput& step) {
+Status decode_prompts(const pb::StepOutput& in, inference::StepOutput& step) {
   STATOR_CHECK(check_count("prompts", in.prompts_size(), kStepEntriesMax));
   for (const pb::PromptLogprobs& prompt : in.prompts()) {
     STATOR_CHECK(check_count("prompts.tokens", prompt.tokens_size(), kRequestTokensMax));
-    engine::PromptLogprobs& made = step.prompts.emplace_back();
+    inference::PromptLogprobs& made = step.prompts.emplace_back();
     STATOR_TRY(made.key, decode_key(prompt));
     made.tokens.reserve(static_cast<size_t>(prompt.tokens_size()));
     for (const pb::TokenLogprobs& token : prompt.tokens()) {
-      STATOR_TRY(api::TokenLogprobs decoded, decode_logprobs(token));
+      STATOR_TRY(inference::TokenLogprobs decoded, decode_logprobs(token));
       made.tokens.push_back(std::move(decoded));
     }
   }
   return {};
 }
 
-void encode_pool(const engine::PoolRequest& pool, pb::Pool& out) {
+void encode_pool(const inference::PoolRequest& pool, pb::Pool& out) {
   out.set_task(encode_enum<pb::PoolTask>(pool.task));
   out.mutable_lengths()->Add(pool.lengths.begin(), pool.lengths.end());
   out.mutable_first_lengths()->Add(pool.first_lengths.begin(), pool.first_lengths.end());
@@ -331,11 +332,12 @@ void encode_pool(const engine::PoolRequest& pool, pb::Pool& out) {
   out.set_raw(!pool.activate);
 }
 
-Result<engine::PoolRequest> decode_pool(const pb::Pool& in, size_t tokens) {
-  STATOR_CHECK(check_count("pool.lengths", in.lengths_size(), engine::kPoolSequencesMax));
-  STATOR_CHECK(check_count("pool.texts", in.texts_size(), 2 * engine::kPoolSequencesMax));
-  engine::PoolRequest pool;
-  STATOR_TRY(pool.task, (decode_enum<engine::PoolTask, pb::PoolTask_MAX>(in.task(), "pool.task")));
+Result<inference::PoolRequest> decode_pool(const pb::Pool& in, size_t tokens) {
+  STATOR_CHECK(check_count("pool.lengths", in.lengths_size(), inference::kPoolSequencesMax));
+  STATOR_CHECK(check_count("pool.texts", in.texts_size(), 2 * inference::kPoolSequencesMax));
+  inference::PoolRequest pool;
+  STATOR_TRY(pool.task,
+             (decode_enum<inference::PoolTask, pb::PoolTask_MAX>(in.task(), "pool.task")));
   pool.lengths.assign(in.lengths().begin(), in.lengths().end());
   pool.first_lengths.assign(in.first_lengths().begin(), in.first_lengths().end());
   pool.activate = !in.raw();
@@ -362,8 +364,8 @@ Result<engine::PoolRequest> decode_pool(const pb::Pool& in, size_t tokens) {
     bytes += text.size();
     pool.texts.push_back(text);
   }
-  if (bytes > engine::kPoolTextBytesMax) {
-    return too_large("pool.texts (in bytes)", bytes, engine::kPoolTextBytesMax);
+  if (bytes > inference::kPoolTextBytesMax) {
+    return too_large("pool.texts (in bytes)", bytes, inference::kPoolTextBytesMax);
   }
   if (const size_t texts = pool.texts.size();
       texts != 0 && texts != pool.lengths.size() && texts != 2 * pool.lengths.size()) {
@@ -372,8 +374,8 @@ Result<engine::PoolRequest> decode_pool(const pb::Pool& in, size_t tokens) {
   return pool;
 }
 
-void encode_pooled(const engine::Pooled& pooled, pb::Pooled& out) {
-  const engine::PoolAnswer& answer = pooled.answer;
+void encode_pooled(const inference::Pooled& pooled, pb::Pooled& out) {
+  const inference::PoolAnswer& answer = pooled.answer;
   encode_key(pooled.key, out);
   out.set_width(answer.width);
   out.mutable_rows()->Add(answer.rows.begin(), answer.rows.end());
@@ -381,12 +383,12 @@ void encode_pooled(const engine::Pooled& pooled, pb::Pooled& out) {
   out.set_prompt_tokens(answer.prompt_tokens);
 }
 
-Status decode_pooled(const pb::StepOutput& in, engine::StepOutput& step) {
+Status decode_pooled(const pb::StepOutput& in, inference::StepOutput& step) {
   STATOR_CHECK(check_count("pooled", in.pooled_size(), kStepEntriesMax));
   for (const pb::Pooled& pooled : in.pooled()) {
-    engine::Pooled& made = step.pooled.emplace_back();
+    inference::Pooled& made = step.pooled.emplace_back();
     STATOR_TRY(made.key, decode_key(pooled));
-    STATOR_CHECK(check_count("pooled.rows", pooled.rows_size(), engine::kPoolSequencesMax));
+    STATOR_CHECK(check_count("pooled.rows", pooled.rows_size(), inference::kPoolSequencesMax));
     uint64_t rows = 0;
     for (const uint32_t count : pooled.rows()) {
       rows += count;
@@ -407,7 +409,7 @@ Status decode_pooled(const pb::StepOutput& in, engine::StepOutput& step) {
   return {};
 }
 
-void encode_context(const engine::RequestContext& context, pb::Context& out) {
+void encode_context(const inference::RequestContext& context, pb::Context& out) {
   out.set_traceparent(context.traceparent);
   out.set_tracestate(context.tracestate);
   for (const auto& [name, value] : context.metadata) {
@@ -418,8 +420,8 @@ void encode_context(const engine::RequestContext& context, pb::Context& out) {
   out.set_session_final(context.session_final);
 }
 
-Result<std::shared_ptr<const engine::RequestContext>> decode_context(const pb::Context& in) {
-  using Context = engine::RequestContext;
+Result<std::shared_ptr<const inference::RequestContext>> decode_context(const pb::Context& in) {
+  using Context = inference::RequestContext;
   STATOR_CHECK(check_name("context.traceparent", in.traceparent()));
   STATOR_CHECK(check_name("context.tracestate", in.tracestate()));
   STATOR_CHECK(check_name("context.session", in.session()));
@@ -448,7 +450,7 @@ Result<std::shared_ptr<const engine::RequestContext>> decode_context(const pb::C
 
 }  // namespace
 
-void encode(const engine::EngineRequest& request, pb::Submit& out) {
+void encode(const inference::EngineRequest& request, pb::Submit& out) {
   encode_key(request.key, out);
   encode_tokens(request.tokens, out.mutable_tokens());
   out.set_generated(request.generated);
@@ -464,7 +466,7 @@ void encode(const engine::EngineRequest& request, pb::Submit& out) {
   if (request.dp_rank) {
     out.set_dp_rank(*request.dp_rank);
   }
-  if (request.phase != engine::Phase::kWhole) {
+  if (request.phase != inference::Phase::kWhole) {
     out.set_phase(static_cast<pb::Phase>(request.phase));
     encode_handoff(request.handoff, *out.mutable_handoff());
   }
@@ -480,7 +482,7 @@ void encode(const engine::EngineRequest& request, pb::Submit& out) {
   }
 }
 
-Result<engine::EngineRequest> decode(const pb::Submit& in) {
+Result<inference::EngineRequest> decode(const pb::Submit& in) {
   STATOR_CHECK(check_count("tokens", in.tokens_size(), kRequestTokensMax));
   STATOR_CHECK(check_name("cache_salt", in.cache_salt()));
   STATOR_CHECK(check_name("lora", in.lora()));
@@ -492,7 +494,7 @@ Result<engine::EngineRequest> decode(const pb::Submit& in) {
     return corrupt(
         fmt::format("{} tokens, of which {} generated", in.tokens_size(), in.generated()));
   }
-  engine::EngineRequest request;
+  inference::EngineRequest request;
   STATOR_TRY(request.key, decode_key(in));
   STATOR_TRY(request.sampling, decode_sampling(in.sampling()));
   STATOR_TRY(request.stop, decode_stop(in.stop()));
@@ -507,7 +509,7 @@ Result<engine::EngineRequest> decode(const pb::Submit& in) {
   request.prompt_logprobs = in.prompt_logprobs();
   request.dp_rank = in.has_dp_rank() ? std::optional(in.dp_rank()) : std::nullopt;
   STATOR_TRY(request.phase, decode_phase(in.phase()));
-  if (request.phase != engine::Phase::kWhole) {
+  if (request.phase != inference::Phase::kWhole) {
     STATOR_TRY(request.handoff, decode_handoff(in.handoff()));
   }
   if (in.has_pool()) {
@@ -536,55 +538,55 @@ Result<CancelCommand> decode(const pb::Cancel& in) {
   return cancel;
 }
 
-void encode(const engine::Failure& failure, pb::Rejected& out) {
+void encode(const inference::Failure& failure, pb::Rejected& out) {
   encode_failure(failure, out);
 }
 
-Result<engine::Failure> decode(const pb::Rejected& in) {
+Result<inference::Failure> decode(const pb::Rejected& in) {
   return decode_failure(in);
 }
 
-void encode(const engine::StepOutput& step, pb::StepOutput& out) {
+void encode(const inference::StepOutput& step, pb::StepOutput& out) {
   out.mutable_tokens()->Reserve(static_cast<int>(step.tokens.size()));
-  for (const engine::Delta& delta : step.deltas) {
+  for (const inference::Delta& delta : step.deltas) {
     encode_delta(delta, *out.add_deltas());
     const std::span<const TokenId> tokens = step.tokens_of(delta);
     out.mutable_tokens()->Add(tokens.begin(), tokens.end());
-    for (const api::TokenLogprobs& logprobs : step.logprobs_of(delta)) {
+    for (const inference::TokenLogprobs& logprobs : step.logprobs_of(delta)) {
       encode_logprobs(logprobs, *out.add_logprobs());
     }
   }
-  for (const engine::Failure& failure : step.failures) {
+  for (const inference::Failure& failure : step.failures) {
     encode_failure(failure, *out.add_failures());
   }
-  for (const engine::Offer& offer : step.offers) {
+  for (const inference::Offer& offer : step.offers) {
     pb::Offer& made = *out.add_offers();
     encode_key(offer.key, made);
     encode_handoff(offer.handoff, *made.mutable_handoff());
   }
-  for (const engine::PromptLogprobs& prompt : step.prompts) {
+  for (const inference::PromptLogprobs& prompt : step.prompts) {
     pb::PromptLogprobs& made = *out.add_prompts();
     encode_key(prompt.key, made);
-    for (const api::TokenLogprobs& token : prompt.tokens) {
+    for (const inference::TokenLogprobs& token : prompt.tokens) {
       encode_logprobs(token, *made.add_tokens());
     }
   }
-  for (const engine::Pooled& pooled : step.pooled) {
+  for (const inference::Pooled& pooled : step.pooled) {
     encode_pooled(pooled, *out.add_pooled());
   }
 }
 
-Result<engine::StepOutput> decode(const pb::StepOutput& in) {
+Result<inference::StepOutput> decode(const pb::StepOutput& in) {
   STATOR_CHECK(check_count("deltas", in.deltas_size(), kStepEntriesMax));
   STATOR_CHECK(check_count("failures", in.failures_size(), kStepEntriesMax));
   if (in.logprobs_size() != 0 && in.logprobs_size() != in.tokens_size()) {
     return corrupt("logprobs are not parallel to tokens");
   }
-  engine::StepOutput step;
+  inference::StepOutput step;
   step.deltas.reserve(static_cast<size_t>(in.deltas_size()));
   uint64_t tokens = 0;
   for (const pb::Delta& delta : in.deltas()) {
-    STATOR_TRY(engine::Delta decoded, decode_delta(delta, static_cast<uint32_t>(tokens)));
+    STATOR_TRY(inference::Delta decoded, decode_delta(delta, static_cast<uint32_t>(tokens)));
     step.deltas.push_back(decoded);
     tokens += delta.token_count();
     if (tokens > static_cast<uint64_t>(in.tokens_size())) {
@@ -597,11 +599,11 @@ Result<engine::StepOutput> decode(const pb::StepOutput& in) {
   step.tokens.assign(in.tokens().begin(), in.tokens().end());
   step.logprobs.reserve(static_cast<size_t>(in.logprobs_size()));
   for (const pb::TokenLogprobs& logprobs : in.logprobs()) {
-    STATOR_TRY(api::TokenLogprobs decoded, decode_logprobs(logprobs));
+    STATOR_TRY(inference::TokenLogprobs decoded, decode_logprobs(logprobs));
     step.logprobs.push_back(std::move(decoded));
   }
   for (const pb::Failure& failure : in.failures()) {
-    STATOR_TRY(engine::Failure decoded, decode_failure(failure));
+    STATOR_TRY(inference::Failure decoded, decode_failure(failure));
     step.failures.push_back(std::move(decoded));
   }
   STATOR_CHECK(decode_offers(in, step));

@@ -33,22 +33,22 @@ inline constexpr size_t kNameBytesMax = 1024;       ///< cache salt, adapter nam
 inline constexpr size_t kErrorTextBytesMax = 4096;  ///< longer error messages are cut
 inline constexpr uint32_t kLogprobsMax = 128;       ///< alternatives per token
 
-void encode(const engine::EngineRequest& request, worker::v1::Submit& out);
-Result<engine::EngineRequest> decode(const worker::v1::Submit& in);
+void encode(const inference::EngineRequest& request, worker::v1::Submit& out);
+Result<inference::EngineRequest> decode(const worker::v1::Submit& in);
 
 struct CancelCommand {
-  engine::RequestKey key;
+  inference::RequestKey key;
   CancelReason reason = CancelReason::kClientGone;
 };
 void encode(const CancelCommand& cancel, worker::v1::Cancel& out);
 Result<CancelCommand> decode(const worker::v1::Cancel& in);
 
 /// A refusal or failure; the error's text is cut at kErrorTextBytesMax.
-void encode(const engine::Failure& failure, worker::v1::Rejected& out);
-Result<engine::Failure> decode(const worker::v1::Rejected& in);
+void encode(const inference::Failure& failure, worker::v1::Rejected& out);
+Result<inference::Failure> decode(const worker::v1::Rejected& in);
 
-void encode(const engine::StepOutput& step, worker::v1::StepOutput& out);
-Result<engine::StepOutput> decode(const worker::v1::StepOutput& in);
+void encode(const inference::StepOutput& step, worker::v1::StepOutput& out);
+Result<inference::StepOutput> decode(const worker::v1::StepOutput& in);
 
 void encode(const engine::LoadReport& load, worker::v1::LoadReport& out);
 engine::LoadReport decode(const worker::v1::LoadReport& in);

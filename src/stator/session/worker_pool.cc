@@ -170,13 +170,13 @@ class WorkerPool::Impl final : public discovery::DiscoveryListener, public Sessi
   void on_load(WorkerId worker, const engine::LoadReport& load) override {
     wiring_.events.on_load(worker, load);
   }
-  void on_rejected(WorkerId worker, engine::RequestKey key, Error error) override {
+  void on_rejected(WorkerId worker, inference::RequestKey key, Error error) override {
     wiring_.events.on_rejected(worker, key, std::move(error));
   }
-  void on_accepted(WorkerId worker, engine::RequestKey key) override {
+  void on_accepted(WorkerId worker, inference::RequestKey key) override {
     wiring_.events.on_accepted(worker, key);
   }
-  void on_step(WorkerId worker, engine::StepOutput output) override {
+  void on_step(WorkerId worker, inference::StepOutput output) override {
     wiring_.events.on_step(worker, std::move(output));
   }
   void on_draining(WorkerId worker) override { wiring_.events.on_draining(worker); }

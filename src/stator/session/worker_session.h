@@ -21,12 +21,12 @@ class SessionEvents {
   /// How busy the worker is: once after on_opened, then on change, at most ten times a second.
   virtual void on_load(WorkerId /*worker*/, const engine::LoadReport& /*load*/) {}
   /// The worker refused the request: nothing else will come for `key`.
-  virtual void on_rejected(WorkerId worker, engine::RequestKey key, Error error) = 0;
+  virtual void on_rejected(WorkerId worker, inference::RequestKey key, Error error) = 0;
   /// The worker took the request; output follows.
-  virtual void on_accepted(WorkerId worker, engine::RequestKey key) = 0;
+  virtual void on_accepted(WorkerId worker, inference::RequestKey key) = 0;
   /// One engine step. The session has already dropped deltas of unknown keys; offsets are
   /// unchecked.
-  virtual void on_step(WorkerId worker, engine::StepOutput output) = 0;
+  virtual void on_step(WorkerId worker, inference::StepOutput output) = 0;
   /// The worker finishes what it has and takes nothing new.
   virtual void on_draining(WorkerId worker) = 0;
   /// The connection is gone with everything in flight; the session will not call again. `error` has
@@ -48,8 +48,8 @@ class WorkerSession {
  public:
   virtual ~WorkerSession() = default;
   virtual WorkerId worker() const = 0;
-  virtual void submit(engine::EngineRequest request) = 0;
-  virtual void cancel(engine::RequestKey key, CancelReason reason) = 0;
+  virtual void submit(inference::EngineRequest request) = 0;
+  virtual void cancel(inference::RequestKey key, CancelReason reason) = 0;
   /// Cancels everything and closes; no event follows. Idempotent; the destructor does it, too.
   virtual void close() = 0;
 };

@@ -701,7 +701,7 @@ TEST(ChatRequest, TakesMediaOutOfTheMessages) {
             R"({"type":"image"},{"type":"image"},{"type":"audio"}]},)"
             R"({"role":"tool","tool_call_id":"t","content":[{"type":"video"}]},)"
             R"({"role":"user","content":"b"}])");
-  const std::vector<MediaPart>& media = request.chat.media;
+  const std::vector<inference::MediaPart>& media = request.chat.media;
   ASSERT_EQ(media.size(), 4U);
   EXPECT_EQ(media[0].source, "https://x/a.png");
   EXPECT_EQ(media[0].detail, "low");
@@ -710,14 +710,14 @@ TEST(ChatRequest, TakesMediaOutOfTheMessages) {
   EXPECT_EQ(media[1].source, "data:image/png;base64,AAAA");
   EXPECT_EQ(media[1].detail, "high");
   EXPECT_EQ(media[2].source, "data:audio/wav;base64,BBBB");
-  EXPECT_EQ(media[2].kind, MediaKind::kAudio);
-  EXPECT_EQ(media[3].kind, MediaKind::kVideo);
+  EXPECT_EQ(media[2].kind, inference::MediaKind::kAudio);
+  EXPECT_EQ(media[3].kind, inference::MediaKind::kVideo);
   EXPECT_EQ(media[3].path, "messages[1].content[0]");
 }
 
 TEST(ChatRequest, MoreMediaThanAreEverTakenAreRefused) {
   std::string parts;
-  for (size_t i = 0; i <= kMaxMediaParts; ++i) {
+  for (size_t i = 0; i <= inference::kMaxMediaParts; ++i) {
     parts += std::string(i > 0 ? "," : "") + R"({"type":"image_url","image_url":"u"})";
   }
   expect_refused(with_messages(R"([{"role":"user","content":[)" + parts + "]}]"),
@@ -764,12 +764,12 @@ TEST(ChatRequest, ChecksTokenIdsAgainstTheVocabulary) {
 }
 
 TEST(SamplingOptions, FillGapsFromDefaults) {
-  SamplingParams defaults;
+  inference::SamplingParams defaults;
   defaults.temperature = 0.6F;
   defaults.top_k = 20;
   const ChatRequest request = parsed(chat(R"("top_k":-1,"seed":3,"logprobs":true)"));
 
-  const SamplingParams params = request.options.sampling.resolve(defaults);
+  const inference::SamplingParams params = request.options.sampling.resolve(defaults);
 
   EXPECT_EQ(params.temperature, 0.6F);
   EXPECT_EQ(params.top_k, -1);
@@ -780,7 +780,7 @@ TEST(SamplingOptions, FillGapsFromDefaults) {
 TEST(GenerateOptions, MakesStopConditions) {
   const ChatRequest request = parsed(chat(R"("min_tokens":2,"stop_token_ids":[5])"));
 
-  const StopConditions stop = request.options.stop_conditions(77, {1, 2});
+  const inference::StopConditions stop = request.options.stop_conditions(77, {1, 2});
 
   EXPECT_EQ(stop.max_tokens, 77U);
   EXPECT_EQ(stop.min_tokens, 2U);

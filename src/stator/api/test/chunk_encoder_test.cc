@@ -199,12 +199,12 @@ TEST(ChatChunk, GivesTheTextBackWhateverItIs) {
 
 TEST(ChoiceFinish, FollowsTheEngine) {
   using enum ChoiceFinish;
-  EXPECT_EQ(to_choice_finish(FinishReason::kStop, ToolCallsSeen::kNo), kStop);
-  EXPECT_EQ(to_choice_finish(FinishReason::kStop, ToolCallsSeen::kYes), kToolCalls);
-  EXPECT_EQ(to_choice_finish(FinishReason::kLength, ToolCallsSeen::kYes), kLength);
-  EXPECT_EQ(to_choice_finish(FinishReason::kCancelled, ToolCallsSeen::kNo), kStop);
-  EXPECT_EQ(to_choice_finish(FinishReason::kNone, ToolCallsSeen::kNo), kNone);
-  EXPECT_EQ(to_choice_finish(FinishReason::kError, ToolCallsSeen::kYes), kNone);
+  EXPECT_EQ(to_choice_finish(inference::FinishReason::kStop, ToolCallsSeen::kNo), kStop);
+  EXPECT_EQ(to_choice_finish(inference::FinishReason::kStop, ToolCallsSeen::kYes), kToolCalls);
+  EXPECT_EQ(to_choice_finish(inference::FinishReason::kLength, ToolCallsSeen::kYes), kLength);
+  EXPECT_EQ(to_choice_finish(inference::FinishReason::kCancelled, ToolCallsSeen::kNo), kStop);
+  EXPECT_EQ(to_choice_finish(inference::FinishReason::kNone, ToolCallsSeen::kNo), kNone);
+  EXPECT_EQ(to_choice_finish(inference::FinishReason::kError, ToolCallsSeen::kYes), kNone);
   EXPECT_EQ(finish_reason_name(kToolCalls), "tool_calls");
   EXPECT_EQ(finish_reason_name(kContentFilter), "content_filter");
   EXPECT_EQ(finish_reason_name(kNone), "");

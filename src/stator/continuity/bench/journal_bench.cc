@@ -21,8 +21,8 @@
 namespace stator::continuity {
 namespace {
 
-engine::StepOutput make_step(uint32_t offset) {
-  engine::StepOutput step;
+inference::StepOutput make_step(uint32_t offset) {
+  inference::StepOutput step;
   step.tokens = {1000};
   step.deltas.push_back({.key = {RequestId(0), Attempt()}, .offset = offset, .token_count = 1});
   return step;
@@ -64,7 +64,7 @@ void BM_StreamCopies(benchmark::State& state) {
   bring(parts);
   uint32_t offset = 0;
   for (auto _ : state) {
-    const engine::StepOutput step = make_step(offset++);
+    const inference::StepOutput step = make_step(offset++);
     for (JournalPart& part : parts) {
       part.place = JournalStore::Place::kEnd;
       part.data = encode(step);

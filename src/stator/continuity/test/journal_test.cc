@@ -34,7 +34,7 @@ class JournalTest : public ::testing::Test {
     return {journal.output().begin(), journal.output().end()};
   }
 
-  api::StopConditions stop_;
+  inference::StopConditions stop_;
 };
 
 TEST_F(JournalTest, AcceptsContiguousTokensOfTheCurrentAttempt) {

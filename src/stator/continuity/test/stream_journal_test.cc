@@ -6,8 +6,8 @@
 namespace stator::continuity {
 namespace {
 
-engine::StepOutput make_step(uint64_t choice, uint32_t offset) {
-  engine::StepOutput step;
+inference::StepOutput make_step(uint64_t choice, uint32_t offset) {
+  inference::StepOutput step;
   step.tokens = {TokenId(7), TokenId(9)};
   step.logprobs.resize(2);
   step.logprobs[0].sampled = {TokenId(7), -0.5F};
@@ -16,7 +16,7 @@ engine::StepOutput make_step(uint64_t choice, uint32_t offset) {
                          .offset = offset,
                          .token_count = 2,
                          .cached_tokens = 16,
-                         .finish = api::FinishReason::kStop,
+                         .finish = inference::FinishReason::kStop,
                          .stopped_by_token = true});
   return step;
 }
@@ -35,12 +35,12 @@ TEST(StreamJournal, WhatWasKeptComesBack) {
   EXPECT_EQ(journal->header.request_id, "r");
   EXPECT_EQ(journal->header.created, header.created);
   ASSERT_EQ(journal->steps.size(), 2U);
-  const engine::StepOutput& step = journal->steps[1];
-  const engine::Delta& delta = step.deltas.front();
+  const inference::StepOutput& step = journal->steps[1];
+  const inference::Delta& delta = step.deltas.front();
   EXPECT_EQ(delta.key.request, RequestId(3));
   EXPECT_EQ(delta.offset, 5U);
   EXPECT_EQ(delta.cached_tokens, 16U);
-  EXPECT_EQ(delta.finish, api::FinishReason::kStop);
+  EXPECT_EQ(delta.finish, inference::FinishReason::kStop);
   EXPECT_TRUE(delta.stopped_by_token);
   EXPECT_EQ(step.tokens_of(delta).back(), TokenId(9));
   EXPECT_EQ(step.logprobs_of(delta).back().sampled.logprob, -1.5F);
@@ -48,13 +48,13 @@ TEST(StreamJournal, WhatWasKeptComesBack) {
 
 TEST(StreamJournal, NoiseIsRefused) {
   const std::string header = encode(StreamJournal::Header{});
-  engine::StepOutput two = make_step(0, 0);
+  inference::StepOutput two = make_step(0, 0);
   two.deltas.push_back(two.deltas.front());
   for (const std::vector<std::string>& parts : {std::vector<std::string>{},
                                                 {"\xFF\xFF"},
                                                 {header, "\xFF\xFF"},
                                                 {header, encode(two)},
-                                                {header, encode(engine::StepOutput{})}}) {
+                                                {header, encode(inference::StepOutput{})}}) {
     const auto journal = decode_journal(parts);
     ASSERT_FALSE(journal.has_value());
     EXPECT_EQ(journal.error().code(), Code::kCorrupt);

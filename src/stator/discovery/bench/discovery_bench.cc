@@ -48,8 +48,8 @@ class StubSession final : public session::WorkerSession {
       : worker_(worker),
         opened_(shard.after(Duration::zero(), [this, &events] { events.on_opened(worker_); })) {}
   WorkerId worker() const override { return worker_; }
-  void submit(engine::EngineRequest /*request*/) override {}
-  void cancel(engine::RequestKey /*key*/, session::CancelReason /*reason*/) override {}
+  void submit(inference::EngineRequest /*request*/) override {}
+  void cancel(inference::RequestKey /*key*/, session::CancelReason /*reason*/) override {}
   void close() override { opened_.cancel(); }
 
  private:
@@ -86,9 +86,9 @@ class Arrivals final : public session::WorkerPoolListener, public session::Sessi
   }
   void on_worker_updated(const InstanceRecord& /*record*/) override {}
   void on_worker_removed(WorkerId /*worker*/) override {}
-  void on_rejected(WorkerId /*worker*/, engine::RequestKey /*key*/, Error /*error*/) override {}
-  void on_accepted(WorkerId /*worker*/, engine::RequestKey /*key*/) override {}
-  void on_step(WorkerId /*worker*/, engine::StepOutput /*output*/) override {}
+  void on_rejected(WorkerId /*worker*/, inference::RequestKey /*key*/, Error /*error*/) override {}
+  void on_accepted(WorkerId /*worker*/, inference::RequestKey /*key*/) override {}
+  void on_step(WorkerId /*worker*/, inference::StepOutput /*output*/) override {}
   void on_draining(WorkerId /*worker*/) override {}
   void on_closed(WorkerId /*worker*/, Error /*error*/) override {}
 

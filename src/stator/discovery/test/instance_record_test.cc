@@ -34,7 +34,7 @@ InstanceRecord full_record() {
                   .structured_output = true,
                   .structured_replay = true,
                   .prompt_logprobs = true,
-                  .handoff = {.role = engine::WorkerRole::kPrefill,
+                  .handoff = {.role = inference::WorkerRole::kPrefill,
                               .kind = "vllm-0.32.0/nixl/m",
                               .meeting_point = "h:8998",
                               .runs_whole = false},

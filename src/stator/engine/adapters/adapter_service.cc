@@ -38,18 +38,18 @@ constexpr Duration kFetchPatience = 30s;
 
 struct Submit {
   SessionId session;
-  RequestKey key;
+  inference::RequestKey key;
   uint32_t generated;
-  api::StopConditions stop;
+  inference::StopConditions stop;
   EngineCall call;
   std::unique_ptr<EventRaiser> raiser;
-  Phase phase;
+  inference::Phase phase;
   uint64_t handoff_id;
   TimePoint asked;
 };
 struct Cancel {
   SessionId session;
-  RequestKey key;
+  inference::RequestKey key;
 };
 struct Close {
   SessionId session;
@@ -59,11 +59,11 @@ using Command = std::variant<Submit, Cancel, Close>;
 /// A request in the engine.
 struct Live {
   SessionId session;
-  RequestKey key;
+  inference::RequestKey key;
   uint32_t offset;  // of the next token within the whole answer
-  api::StopConditions stop;
+  inference::StopConditions stop;
   ReplyReader reply;
-  Phase phase;
+  inference::Phase phase;
   uint64_t handoff_id;
   TimePoint asked;
   Duration unanswered{};                // from then on, at least so long
@@ -94,8 +94,8 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   void stop() override;
   SessionId open_session(EngineSink& sink) override;
   void close_session(SessionId session) override;
-  Status submit(SessionId session, EngineRequest request) override;
-  void cancel(SessionId session, RequestKey key) override;
+  Status submit(SessionId session, inference::EngineRequest request) override;
+  void cancel(SessionId session, inference::RequestKey key) override;
   LoadReport load() const override;
   void reset_prefix_cache() override;
   bool asleep() const override { return upkeep_.asleep(); }
@@ -104,13 +104,13 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   void control(Control control, ControlDone done) override;
 
  private:
-  using LiveKey = std::pair<SessionId, RequestKey>;
+  using LiveKey = std::pair<SessionId, inference::RequestKey>;
 
   // The adapter's thread.
   void run_loop();
   bool take_commands();
   void apply(Submit& submit);
-  void drop(SessionId session, RequestKey key);
+  void drop(SessionId session, inference::RequestKey key);
   void end_forsaken();
   void drop_session(SessionId session);
   void give_up();
@@ -118,17 +118,18 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   void on_bytes(net::HttpStreamId stream, std::string_view bytes) override;
   void on_end(net::HttpStreamId stream, Status status) override;
   void emit(Live& live);
-  void add_delta(StepOutput& step, Live& live, size_t tokens, api::FinishReason finish);
+  void add_delta(inference::StepOutput& step, Live& live, size_t tokens,
+                 inference::FinishReason finish);
   void fail(const Live& live, Error error);
-  void fail(SessionId session, RequestKey key, Error error);
-  void add_offer(StepOutput& step, const Live& live);
+  void fail(SessionId session, inference::RequestKey key, Error error);
+  void add_offer(inference::StepOutput& step, const Live& live);
   void end_stream(net::HttpStreamId stream);
   void deliver();
   void fail_everything();
 
   net::HttpClientOptions call_options() const;
   size_t inflight() const;
-  Status check(const EngineRequest& request) const;
+  Status check(const inference::EngineRequest& request) const;
 
   const AdapterConfig config_;
   const EngineFacts facts_;
@@ -142,7 +143,7 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   std::unique_ptr<net::HttpStreams> streams_;
   FlatMap<net::HttpStreamId, std::unique_ptr<Live>> live_;
   FlatMap<LiveKey, net::HttpStreamId> by_key_;
-  FlatMap<SessionId, StepOutput> steps_;  // of this turn
+  FlatMap<SessionId, inference::StepOutput> steps_;  // of this turn
   std::vector<Command> commands_;
   Raised raised_;
   size_t forsaken_ = 0;
@@ -257,7 +258,7 @@ void AdapterService::close_session(SessionId session) {
   }
 }
 
-Status AdapterService::check(const EngineRequest& request) const {
+Status AdapterService::check(const inference::EngineRequest& request) const {
   if (request.pool) {
     return check_pool_request(request, {.ability = info_.pool,
                                         .vocab_size = config_.vocab_size,
@@ -269,7 +270,7 @@ Status AdapterService::check(const EngineRequest& request) const {
   return check_request(request, dialect_->traits(), facts_, config_.vocab_size);
 }
 
-Status AdapterService::submit(SessionId session, EngineRequest request) {
+Status AdapterService::submit(SessionId session, inference::EngineRequest request) {
   if (facts_.dp_size <= 1) {
     request.dp_rank.reset();  // not every server takes a choice of one
   }
@@ -313,7 +314,7 @@ Status AdapterService::submit(SessionId session, EngineRequest request) {
   return {};
 }
 
-void AdapterService::cancel(SessionId session, RequestKey key) {
+void AdapterService::cancel(SessionId session, inference::RequestKey key) {
   const MutexLock lock(mutex_);
   if (inflight_.remove(session, key)) {
     inbox_.emplace_back(Cancel{session, key});
@@ -388,7 +389,7 @@ net::HttpClientOptions AdapterService::call_options() const {
 }
 
 void AdapterService::apply(Submit& submit) {
-  if (submit.phase == Phase::kDecode && clock_.now() - submit.asked > kTakePatience) {
+  if (submit.phase == inference::Phase::kDecode && clock_.now() - submit.asked > kTakePatience) {
     fail(submit.session, submit.key,
          Error(Code::kUnavailable, "this worker stood still while a prompt was handed to it"));
     return;
@@ -415,12 +416,13 @@ void AdapterService::apply(Submit& submit) {
                                   .asked = submit.asked}));
 }
 
-void AdapterService::drop(SessionId session, RequestKey key) {
+void AdapterService::drop(SessionId session, inference::RequestKey key) {
   if (const auto found = by_key_.find(LiveKey{session, key}); found != by_key_.end()) {
     metrics_.cancelled.add();
     const net::HttpStreamId stream = found->second;
     Live& live = *live_.at(stream);
-    if (live.phase == Phase::kDecode && !live.spoke && forsaken_ < config_.inflight_max) {
+    if (live.phase == inference::Phase::kDecode && !live.spoke &&
+        forsaken_ < config_.inflight_max) {
       live.forsaken = clock_.now() + kFetchPatience;
       ++forsaken_;
       by_key_.erase(found);
@@ -448,13 +450,13 @@ void AdapterService::end_forsaken() {
 }
 
 void AdapterService::drop_session(SessionId session) {
-  std::vector<RequestKey> keys;
+  std::vector<inference::RequestKey> keys;
   for (const auto& [key, stream] : by_key_) {
     if (key.first == session) {
       keys.push_back(key.second);
     }
   }
-  for (const RequestKey& key : keys) {
+  for (const inference::RequestKey& key : keys) {
     drop(session, key);
   }
 }
@@ -558,13 +560,14 @@ void AdapterService::emit(Live& live) {
     metrics_.finished.add();
     return;
   }
-  StepOutput& step = steps_[live.session];
+  inference::StepOutput& step = steps_[live.session];
   if (!raised_.prompt_logprobs.empty()) {
     step.prompts.push_back({live.key, std::move(raised_.prompt_logprobs)});
   }
-  const bool apart = raised_.finish == api::FinishReason::kStop && !raised_.last_is_stop;
+  const bool apart = raised_.finish == inference::FinishReason::kStop && !raised_.last_is_stop;
   if (!raised_.tokens.empty()) {
-    add_delta(step, live, raised_.tokens.size(), apart ? api::FinishReason::kNone : raised_.finish);
+    add_delta(step, live, raised_.tokens.size(),
+              apart ? inference::FinishReason::kNone : raised_.finish);
   }
   if (raised_.finished() && (apart || raised_.tokens.empty())) {
     add_delta(step, live, 0, raised_.finish);
@@ -577,12 +580,14 @@ void AdapterService::emit(Live& live) {
 }
 
 /// Of a prompt whose answer would go on. One that is over after a token is given to nobody.
-void AdapterService::add_offer(StepOutput& step, const Live& live) {
-  if (live.phase != Phase::kPrefill || raised_.finish != api::FinishReason::kLength) {
+void AdapterService::add_offer(inference::StepOutput& step, const Live& live) {
+  if (live.phase != inference::Phase::kPrefill ||
+      raised_.finish != inference::FinishReason::kLength) {
     return;
   }
   const std::optional<Duration> lease = dialect_->lease(facts_, config_.handoff_lease);
-  const bool told = !raised_.handoff.empty() && raised_.handoff.size() <= kHandoffBytesMax;
+  const bool told =
+      !raised_.handoff.empty() && raised_.handoff.size() <= inference::kHandoffBytesMax;
   if (lease && !told) {
     return;  // the frontend sees an answer without an offer
   }
@@ -599,8 +604,8 @@ void AdapterService::add_offer(StepOutput& step, const Live& live) {
                                      .computed_ms = milliseconds(live.unanswered)}});
 }
 
-void AdapterService::add_delta(StepOutput& step, Live& live, size_t tokens,
-                               api::FinishReason finish) {
+void AdapterService::add_delta(inference::StepOutput& step, Live& live, size_t tokens,
+                               inference::FinishReason finish) {
   const auto begin = static_cast<uint32_t>(step.tokens.size());
   const auto count = static_cast<uint32_t>(tokens);
   step.deltas.push_back({.key = live.key,
@@ -609,7 +614,8 @@ void AdapterService::add_delta(StepOutput& step, Live& live, size_t tokens,
                          .token_count = count,
                          .cached_tokens = raised_.cached_tokens,
                          .finish = finish,
-                         .stopped_by_token = count > 0 && finish == api::FinishReason::kStop &&
+                         .stopped_by_token = count > 0 &&
+                                             finish == inference::FinishReason::kStop &&
                                              is_client_stop(live.stop, raised_.tokens.back())});
   if (count == 0) {
     return;
@@ -628,14 +634,14 @@ void AdapterService::fail(const Live& live, Error error) {
   if (live.forsaken) {
     return;
   }
-  if (live.phase == Phase::kDecode && !live.spoke) {
+  if (live.phase == inference::Phase::kDecode && !live.spoke) {
     // Whatever the server says of it, the request without the hand-off may well be all right.
     error = std::move(error).with_code(Code::kUnavailable).with_context("taking a prompt over");
   }
   fail(live.session, live.key, std::move(error));
 }
 
-void AdapterService::fail(SessionId session, RequestKey key, Error error) {
+void AdapterService::fail(SessionId session, inference::RequestKey key, Error error) {
   metrics_.count_failure(error.code());
   steps_[session].failures.push_back({.key = key, .error = std::move(error)});
 }

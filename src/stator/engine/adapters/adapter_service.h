@@ -35,7 +35,7 @@ struct AdapterConfig {
   /// A server that sends nothing at all for so long, though its health was asked for, stands still:
   /// its requests fail, so that they go on elsewhere. Zero: never.
   Duration silence_timeout = std::chrono::seconds(8);
-  api::MediaKinds media;                              ///< what its model takes beside text
+  inference::MediaKinds media;                        ///< what its model takes beside text
   bool vllm_generate = false;                         ///< DialectOptions::vllm_generate
   std::string task = "auto";                          ///< pool_ability()
   Duration handoff_lease = std::chrono::seconds(30);  ///< how long a prefill server keeps blocks

@@ -49,16 +49,17 @@ struct EngineFacts {
   uint32_t max_num_seqs = 0;
   uint32_t dp_size = 1;  ///< data-parallel ranks, each with `total_blocks` of its own
   std::vector<KvEventSource> kv_sources;
-  std::optional<WorkerRole> role;     ///< in a fleet that is split into prefill and decode servers
+  std::optional<inference::WorkerRole>
+      role;                           ///< in a fleet that is split into prefill and decode servers
   uint16_t bootstrap_port = 0;        ///< where such servers meet
   bool keeps_seeds = true;            ///< false: it takes a seed, but draws as it likes
   std::vector<std::string> adapters;  ///< LoRA adapters it has loaded, sorted
-  HandoffAbility handoff;             ///< of make_ability(), not the server's word
+  inference::HandoffAbility handoff;  ///< of make_ability(), not the server's word
   bool generates = true;              ///< false: it says that it only pools
-  PoolTasks pool_tasks;               ///< as far as it says
-  std::optional<api::MediaKinds> media;  ///< what it takes beside text; none: it does not say
-  std::string media_marker;              ///< llama.cpp: what stands for one in a prompt's text
-  std::string owner;                     ///< who made the server, as its list of models says
+  inference::PoolTasks pool_tasks;    ///< as far as it says
+  std::optional<inference::MediaKinds> media;  ///< what it takes beside text; none: it does not say
+  std::string media_marker;  ///< llama.cpp: what stands for one in a prompt's text
+  std::string owner;         ///< who made the server, as its list of models says
   friend bool operator==(const EngineFacts&, const EngineFacts&) = default;
 };
 
@@ -82,8 +83,8 @@ struct Traits {
   bool cache_salt = false;
   bool structured_output = true;
   bool prompt_logprobs = false;
-  api::MediaKinds media = {};  ///< kinds that can be put to it, if its model takes them
-  int32_t logprobs_max = -1;   ///< alternatives per token; -1 = no log-probabilities at all
+  inference::MediaKinds media = {};  ///< kinds that can be put to it, if its model takes them
+  int32_t logprobs_max = -1;         ///< alternatives per token; -1 = no log-probabilities at all
 };
 
 /// One POST that carries a generation request.
@@ -116,10 +117,11 @@ class Dialect {
   virtual Status learn(std::string_view path, std::string_view body, EngineFacts& facts) const = 0;
   /// The call for a request that passed check_request(). kUnsupported where the engine could not
   /// keep a promise (a JSON schema it does not enforce).
-  virtual Result<EngineCall> lower(const EngineRequest& request,
+  virtual Result<EngineCall> lower(const inference::EngineRequest& request,
                                    const EngineFacts& facts) const = 0;
   /// Reads the answer to that call.
-  virtual std::unique_ptr<EventRaiser> make_raiser(const EngineRequest& request) const = 0;
+  virtual std::unique_ptr<EventRaiser> make_raiser(
+      const inference::EngineRequest& request) const = 0;
   /// How long a prefill server keeps a prompt for its taker, where the operator says `configured`;
   /// none: for ever, and it has nothing to say about it.
   virtual std::optional<Duration> lease(const EngineFacts& /*facts*/, Duration configured) const {

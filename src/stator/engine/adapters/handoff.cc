@@ -20,15 +20,16 @@ std::string kind_of(std::string_view engine, std::string_view carrier, const Eng
                      facts.model_root.empty() ? facts.model : facts.model_root);
 }
 
-Result<WorkerRole> choose_role(const HandoffWish& wish, const EngineFacts& facts) {
+Result<inference::WorkerRole> choose_role(const HandoffWish& wish, const EngineFacts& facts) {
   if (wish.role == "auto") {
-    return facts.role.value_or(WorkerRole::kAggregated);
+    return facts.role.value_or(inference::WorkerRole::kAggregated);
   }
-  const auto wanted = find_role(wish.role);
+  const auto wanted = inference::find_role(wish.role);
   if (!wanted || (facts.role && *facts.role != *wanted)) {
-    return Error(Code::kInvalidArgument,
-                 fmt::format("worker.role is {}, but the engine says that its role is {}",
-                             wish.role, to_string(facts.role.value_or(WorkerRole::kAggregated))));
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("worker.role is {}, but the engine says that its role is {}", wish.role,
+                    to_string(facts.role.value_or(inference::WorkerRole::kAggregated))));
   }
   return *wanted;
 }
@@ -54,11 +55,11 @@ ondemand::value find_value(ondemand::document& document,
 
 }  // namespace
 
-Result<HandoffAbility> make_ability(std::string_view kind, const HandoffWish& wish,
-                                    const EngineFacts& facts, std::string_view host) {
-  STATOR_TRY(const WorkerRole role, choose_role(wish, facts));
-  HandoffAbility ability{.role = role};
-  if (role == WorkerRole::kAggregated) {
+Result<inference::HandoffAbility> make_ability(std::string_view kind, const HandoffWish& wish,
+                                               const EngineFacts& facts, std::string_view host) {
+  STATOR_TRY(const inference::WorkerRole role, choose_role(wish, facts));
+  inference::HandoffAbility ability{.role = role};
+  if (role == inference::WorkerRole::kAggregated) {
     return ability;
   }
   if (kind == "vllm") {
@@ -66,7 +67,7 @@ Result<HandoffAbility> make_ability(std::string_view kind, const HandoffWish& wi
   } else if (kind == "sglang") {
     ability.kind = kind_of(kind, "bootstrap", facts);
     ability.runs_whole = false;
-    if (role == WorkerRole::kPrefill) {
+    if (role == inference::WorkerRole::kPrefill) {
       if (facts.bootstrap_port == 0) {
         return Error(Code::kInvalidArgument,
                      "a prefill worker needs an SGLang started with --disaggregation-mode prefill: "

@@ -8,7 +8,7 @@
 
 #include "stator/core/result.h"
 #include "stator/engine/adapters/dialect.h"
-#include "stator/engine/api/handoff.h"
+#include "stator/inference/handoff.h"
 
 namespace stator::engine::adapters {
 
@@ -23,8 +23,8 @@ struct HandoffWish {
 
 /// What a server of `kind` at `host` can give or take. kInvalidArgument where the wish contradicts
 /// what the server says of itself; kUnsupported for a kind that does neither.
-Result<HandoffAbility> make_ability(std::string_view kind, const HandoffWish& wish,
-                                    const EngineFacts& facts, std::string_view host);
+Result<inference::HandoffAbility> make_ability(std::string_view kind, const HandoffWish& wish,
+                                               const EngineFacts& facts, std::string_view host);
 
 /// The text of the object at `path` (keys; "0" enters the first element of an array), byte for byte
 /// as it stands in `json`. Empty if there is none.

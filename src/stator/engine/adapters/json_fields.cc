@@ -70,21 +70,22 @@ Status check_error_event(const JsonObject& event, std::string_view engine) {
   return to_error(engine, static_cast<int>(status), simdjson::minify(event));
 }
 
-void set_ranks(api::TokenLogprobs& logprobs) {
+void set_ranks(inference::TokenLogprobs& logprobs) {
   uint32_t rank = 0;
-  for (api::TokenLogprob& entry : logprobs.top) {
+  for (inference::TokenLogprob& entry : logprobs.top) {
     entry.rank = ++rank;
   }
   // Equal ones keep the engine's order.
-  std::ranges::sort(logprobs.top, [](const api::TokenLogprob& a, const api::TokenLogprob& b) {
-    return a.logprob != b.logprob ? a.logprob > b.logprob : a.rank < b.rank;
-  });
+  std::ranges::sort(logprobs.top,
+                    [](const inference::TokenLogprob& a, const inference::TokenLogprob& b) {
+                      return a.logprob != b.logprob ? a.logprob > b.logprob : a.rank < b.rank;
+                    });
   rank = 0;
-  for (api::TokenLogprob& entry : logprobs.top) {
+  for (inference::TokenLogprob& entry : logprobs.top) {
     entry.rank = ++rank;
   }
   const auto found =
-      std::ranges::find(logprobs.top, logprobs.sampled.token, &api::TokenLogprob::token);
+      std::ranges::find(logprobs.top, logprobs.sampled.token, &inference::TokenLogprob::token);
   logprobs.sampled.rank = found != logprobs.top.end() ? found->rank : rank + 1;
 }
 

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "stator/api/generation.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
+#include "stator/inference/sampling.h"
 
 namespace stator::engine::adapters {
 
@@ -45,7 +45,7 @@ Status check_error_event(const JsonObject& event, std::string_view engine);
 
 /// Fills ranks of a list that an engine gave without any: `top` by falling probability, the sampled
 /// token by its place there, or behind all of them when it is not among them.
-void set_ranks(api::TokenLogprobs& logprobs);
+void set_ranks(inference::TokenLogprobs& logprobs);
 
 /// usage.prompt_tokens_details.cached_tokens of the OpenAI shape; 0 if absent.
 uint32_t cached_tokens_of(const JsonObject& event);

@@ -17,10 +17,10 @@ namespace {
 
 // llama.cpp's server: its own /completion route, the one that takes and gives token ids.
 
-constexpr api::MediaKinds image_and_audio() {
-  api::MediaKinds kinds;
-  kinds.add(api::MediaKind::kImage);
-  kinds.add(api::MediaKind::kAudio);
+constexpr inference::MediaKinds image_and_audio() {
+  inference::MediaKinds kinds;
+  kinds.add(inference::MediaKind::kImage);
+  kinds.add(inference::MediaKind::kAudio);
   return kinds;
 }
 
@@ -45,12 +45,12 @@ Status learn_props(std::string_view body, EngineFacts& facts) {
   facts.model_root = text_or(root, "model_path", facts.model_root);
   facts.media_marker = text_or(root, "media_marker", kMediaMarker);
   if (JsonObject modalities; find_object(root, "modalities", modalities)) {
-    api::MediaKinds kinds;
+    inference::MediaKinds kinds;
     if (is_true(modalities, "vision")) {
-      kinds.add(api::MediaKind::kImage);
+      kinds.add(inference::MediaKind::kImage);
     }
     if (is_true(modalities, "audio")) {
-      kinds.add(api::MediaKind::kAudio);
+      kinds.add(inference::MediaKind::kAudio);
     }
     facts.media = kinds;
   }
@@ -67,7 +67,7 @@ Status learn_props(std::string_view body, EngineFacts& facts) {
 /// watched for here.
 class LlamaCppRaiser final : public EventRaiser {
  public:
-  explicit LlamaCppRaiser(const EngineRequest& request)
+  explicit LlamaCppRaiser(const inference::EngineRequest& request)
       : logprobs_(request.sampling.logprobs), stop_tokens_(request.stop.stop_token_ids) {}
 
   Status on_event(std::string_view json, Raised& out) override {
@@ -85,7 +85,7 @@ class LlamaCppRaiser final : public EventRaiser {
     if (stop != out.tokens.end()) {
       out.tokens.erase(stop + 1, out.tokens.end());
       out.logprobs.resize(std::min(out.logprobs.size(), out.tokens.size()));
-      finish_ = api::FinishReason::kStop;
+      finish_ = inference::FinishReason::kStop;
       last_is_stop_ = true;
       next_ = Next::kAbort;
     } else if (is_true(event, "stop")) {
@@ -95,7 +95,7 @@ class LlamaCppRaiser final : public EventRaiser {
   }
 
   Status on_done(Raised& out) override {
-    if (finish_ == api::FinishReason::kNone) {
+    if (finish_ == inference::FinishReason::kNone) {
       return Error(Code::kDisconnected, "llamacpp ended the answer without saying why");
     }
     out.finish = finish_;
@@ -110,7 +110,7 @@ class LlamaCppRaiser final : public EventRaiser {
   void read_end(const JsonObject& event) {
     const bool limit =
         text_or(event, "stop_type", "") == "limit" || is_true(event, "stopped_limit");
-    finish_ = limit ? api::FinishReason::kLength : api::FinishReason::kStop;
+    finish_ = limit ? inference::FinishReason::kLength : inference::FinishReason::kStop;
     next_ = Next::kDone;
     JsonObject timings;
     if (find_object(event, "timings", timings)) {
@@ -118,7 +118,7 @@ class LlamaCppRaiser final : public EventRaiser {
     }
   }
 
-  static api::TokenLogprob read_entry(const JsonObject& entry) {
+  static inference::TokenLogprob read_entry(const JsonObject& entry) {
     return {.token = static_cast<TokenId>(unsigned_or(entry, "id", 0)),
             .logprob = std::max(static_cast<float>(number_or(entry, "logprob", -9999)), -9999.0F)};
   }
@@ -133,7 +133,7 @@ class LlamaCppRaiser final : public EventRaiser {
       if (element.get(fields) != simdjson::SUCCESS || out.logprobs.size() >= out.tokens.size()) {
         return;
       }
-      api::TokenLogprobs made{.sampled = read_entry(fields), .top = {}};
+      inference::TokenLogprobs made{.sampled = read_entry(fields), .top = {}};
       JsonArray top;
       if (find_array(fields, "top_logprobs", top)) {
         for (const JsonElement entry : top) {
@@ -151,7 +151,7 @@ class LlamaCppRaiser final : public EventRaiser {
   const std::optional<uint32_t> logprobs_;
   const std::vector<TokenId> stop_tokens_;
   JsonReader reader_;
-  api::FinishReason finish_ = api::FinishReason::kNone;
+  inference::FinishReason finish_ = inference::FinishReason::kNone;
   bool last_is_stop_ = false;
   uint32_t cached_tokens_ = 0;
   Next next_ = Next::kMore;
@@ -170,9 +170,10 @@ class LlamaCppDialect final : public Dialect {
     return path == "/props" ? learn_props(body, facts) : Status();
   }
 
-  Result<EngineCall> lower(const EngineRequest& request, const EngineFacts& facts) const override;
+  Result<EngineCall> lower(const inference::EngineRequest& request,
+                           const EngineFacts& facts) const override;
 
-  std::unique_ptr<EventRaiser> make_raiser(const EngineRequest& request) const override {
+  std::unique_ptr<EventRaiser> make_raiser(const inference::EngineRequest& request) const override {
     return std::make_unique<LlamaCppRaiser>(request);
   }
 
@@ -188,14 +189,15 @@ class LlamaCppDialect final : public Dialect {
 
 /// How far back penalties look: over everything, as other engines do. Releases of late 2026 refuse
 /// the -1 that said so, and reserve memory for what is named.
-uint32_t penalty_window(const api::SamplingParams& sampling, const EngineFacts& facts) {
+uint32_t penalty_window(const inference::SamplingParams& sampling, const EngineFacts& facts) {
   const bool none = sampling.repetition_penalty == 1.0F && sampling.presence_penalty == 0.0F &&
                     sampling.frequency_penalty == 0.0F;
   return none ? 0 : facts.max_model_len;
 }
 
 /// Text with a marker for each medium, and the media in base64.
-Status write_media_prompt(json::Writer& json, const MediaInput& media, const EngineFacts& facts) {
+Status write_media_prompt(json::Writer& json, const inference::MediaInput& media,
+                          const EngineFacts& facts) {
   const std::string marker =
       facts.media_marker.empty() ? std::string(kMediaMarker) : facts.media_marker;
   if (media.pieces.empty()) {
@@ -212,7 +214,7 @@ Status write_media_prompt(json::Writer& json, const MediaInput& media, const Eng
   }
   json.begin_object().key("prompt_string").value(prompt);
   json.key("multimodal_data").begin_array();
-  for (const MediaItem& item : media.items) {
+  for (const inference::MediaItem& item : media.items) {
     std::string data;
     text::append_base64(data, item.blob->bytes);
     json.value(data);
@@ -222,10 +224,10 @@ Status write_media_prompt(json::Writer& json, const MediaInput& media, const Eng
 }
 
 // The server's own defaults are not neutral (temperature 0.8, top_k 40, …): every field is sent.
-Result<EngineCall> LlamaCppDialect::lower(const EngineRequest& request,
+Result<EngineCall> LlamaCppDialect::lower(const inference::EngineRequest& request,
                                           const EngineFacts& facts) const {
   STATOR_TRY(const auto fields, lower_structured(request, structured::Dialect::kLlamaCpp));
-  const api::SamplingParams& sampling = request.sampling;
+  const inference::SamplingParams& sampling = request.sampling;
   EngineCall call{.path = "/completion"};
   json::Writer json(call.body);
   json.begin_object();

@@ -23,8 +23,8 @@ struct Wish {
   std::string_view name;
 };
 
-Status check_options(const EngineRequest& request, const Traits& traits) {
-  const api::SamplingParams& sampling = request.sampling;
+Status check_options(const inference::EngineRequest& request, const Traits& traits) {
+  const inference::SamplingParams& sampling = request.sampling;
   const Wish wishes[] = {
       {sampling.seed.has_value(), traits.seed, "seed"},
       {request.stop.min_tokens > 0, traits.min_tokens, "min_tokens"},
@@ -55,7 +55,7 @@ Status check_options(const EngineRequest& request, const Traits& traits) {
   return {};
 }
 
-Status check_continuation(const EngineRequest& request, const Traits& traits) {
+Status check_continuation(const inference::EngineRequest& request, const Traits& traits) {
   if (request.generated == 0) {
     return {};
   }
@@ -79,8 +79,8 @@ Status check_continuation(const EngineRequest& request, const Traits& traits) {
 
 }  // namespace
 
-Status check_request(const EngineRequest& request, const Traits& traits, const EngineFacts& facts,
-                     uint32_t vocab_size) {
+Status check_request(const inference::EngineRequest& request, const Traits& traits,
+                     const EngineFacts& facts, uint32_t vocab_size) {
   if (request.dp_rank && *request.dp_rank >= facts.dp_size) {
     return Error(Code::kInvalidArgument,
                  fmt::format("data-parallel rank {} is not there: the engine has {}",
@@ -102,7 +102,7 @@ Status check_request(const EngineRequest& request, const Traits& traits, const E
   return check_continuation(request, traits);
 }
 
-uint32_t tokens_left(const EngineRequest& request, const EngineFacts& facts) {
+uint32_t tokens_left(const inference::EngineRequest& request, const EngineFacts& facts) {
   const uint32_t wanted = request.stop.max_tokens - request.generated;
   if (facts.max_model_len == 0) {
     return wanted;
@@ -110,11 +110,11 @@ uint32_t tokens_left(const EngineRequest& request, const EngineFacts& facts) {
   return std::min(wanted, facts.max_model_len - static_cast<uint32_t>(request.tokens.size()));
 }
 
-uint32_t min_tokens_left(const EngineRequest& request) {
+uint32_t min_tokens_left(const inference::EngineRequest& request) {
   return request.stop.min_tokens - std::min(request.stop.min_tokens, request.generated);
 }
 
-std::vector<TokenId> stop_tokens(const EngineRequest& request) {
+std::vector<TokenId> stop_tokens(const inference::EngineRequest& request) {
   std::vector<TokenId> out = request.stop.stop_token_ids;
   if (!request.stop.ignore_eos) {
     const auto& eos = request.stop.eos_token_ids;
@@ -125,20 +125,20 @@ std::vector<TokenId> stop_tokens(const EngineRequest& request) {
   return out;
 }
 
-bool is_stop_token(const api::StopConditions& stop, TokenId token) {
+bool is_stop_token(const inference::StopConditions& stop, TokenId token) {
   return is_client_stop(stop, token) || (!stop.ignore_eos && contains(stop.eos_token_ids, token));
 }
 
-bool is_client_stop(const api::StopConditions& stop, TokenId token) {
+bool is_client_stop(const inference::StopConditions& stop, TokenId token) {
   return contains(stop.stop_token_ids, token) &&
          (stop.ignore_eos || !contains(stop.eos_token_ids, token));
 }
 
-std::string request_name(const EngineRequest& request) {
-  if (request.phase != Phase::kWhole) {
+std::string request_name(const inference::EngineRequest& request) {
+  if (request.phase != inference::Phase::kWhole) {
     return fmt::format("st-h{:x}", request.handoff.id);
   }
-  const RequestKey& key = request.key;
+  const inference::RequestKey& key = request.key;
   return fmt::format("st-{:x}-{}", key.request.value(), key.attempt.value());
 }
 
@@ -156,7 +156,7 @@ void write_tokens(json::Writer& json, std::span<const TokenId> tokens) {
   json.raw(text);
 }
 
-void write_logit_bias(json::Writer& json, const api::SamplingParams& sampling) {
+void write_logit_bias(json::Writer& json, const inference::SamplingParams& sampling) {
   json.begin_object();
   for (const auto& [token, bias] : sampling.logit_bias) {
     json.key_escaped(std::to_string(token)).value(bias);
@@ -164,8 +164,8 @@ void write_logit_bias(json::Writer& json, const api::SamplingParams& sampling) {
   json.end_object();
 }
 
-Result<std::vector<structured::EngineField>> lower_structured(const EngineRequest& request,
-                                                              structured::Dialect dialect) {
+Result<std::vector<structured::EngineField>> lower_structured(
+    const inference::EngineRequest& request, structured::Dialect dialect) {
   if (request.structured_outputs.empty()) {
     return std::vector<structured::EngineField>();
   }
@@ -208,7 +208,7 @@ bool is_header_name(std::string_view text) {
 
 }  // namespace
 
-EngineCall with_context(EngineCall call, const RequestContext* context) {
+EngineCall with_context(EngineCall call, const inference::RequestContext* context) {
   if (context == nullptr) {
     return call;
   }

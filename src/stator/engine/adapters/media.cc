@@ -14,7 +14,7 @@
 namespace stator::engine::adapters {
 namespace {
 
-using api::MediaKind;
+using inference::MediaKind;
 
 constexpr uint32_t kDepthMax = 128;
 
@@ -66,7 +66,7 @@ std::string_view url_member(MediaKind kind) {
   }
 }
 
-std::string url_part(const MediaItem& item, PartStyle style) {
+std::string url_part(const inference::MediaItem& item, PartStyle style) {
   const std::string_view member = url_member(item.blob->kind);
   std::string out;
   json::Writer json(out);
@@ -85,7 +85,7 @@ std::string url_part(const MediaItem& item, PartStyle style) {
 }
 
 /// OpenAI's own form: the data, and "wav" for audio/wav or audio/x-wav.
-std::string audio_part(const MediaItem& item) {
+std::string audio_part(const inference::MediaItem& item) {
   std::string_view format = item.blob->type;
   format.remove_prefix(std::min(format.find('/') + 1, format.size()));
   format.remove_prefix(format.starts_with("x-") ? 2 : 0);
@@ -101,13 +101,13 @@ std::string audio_part(const MediaItem& item) {
 
 }  // namespace
 
-std::string to_data_url(const api::MediaBlob& blob) {
+std::string to_data_url(const inference::MediaBlob& blob) {
   std::string out = fmt::format("data:{};base64,", blob.type);
   text::append_base64(out, blob.bytes);
   return out;
 }
 
-Status write_chat(json::Writer& json, const MediaInput& media, PartStyle style) {
+Status write_chat(json::Writer& json, const inference::MediaInput& media, PartStyle style) {
   STATOR_TRY(const ChatMembers members, read_members(media.chat_json));
   if (style == PartStyle::kOpenAi) {
     if (!members.tools.empty()) {
@@ -127,7 +127,7 @@ Status write_chat(json::Writer& json, const MediaInput& media, PartStyle style) 
         if (index >= media.items.size()) {
           return std::string("null");
         }
-        const MediaItem& item = media.items[index];
+        const inference::MediaItem& item = media.items[index];
         return style == PartStyle::kOpenAi && item.blob->kind == MediaKind::kAudio
                    ? audio_part(item)
                    : url_part(item, style);
@@ -156,13 +156,13 @@ Status write_chat(json::Writer& json, const MediaInput& media, PartStyle style) 
   return {};
 }
 
-std::vector<TokenId> collapse_media(const EngineRequest& request) {
-  std::vector<MediaItem> items = request.media->items;
-  std::ranges::sort(items, {}, &MediaItem::token_begin);
+std::vector<TokenId> collapse_media(const inference::EngineRequest& request) {
+  std::vector<inference::MediaItem> items = request.media->items;
+  std::ranges::sort(items, {}, &inference::MediaItem::token_begin);
   std::vector<TokenId> out;
   out.reserve(request.tokens.size());
   size_t from = 0;
-  for (const MediaItem& item : items) {
+  for (const inference::MediaItem& item : items) {
     if (item.token_count > 1) {
       const size_t keep = item.token_begin + size_t{1};
       out.insert(out.end(), request.tokens.begin() + static_cast<ptrdiff_t>(from),
@@ -175,7 +175,7 @@ std::vector<TokenId> collapse_media(const EngineRequest& request) {
   return out;
 }
 
-bool fills_context(const EngineRequest& request, uint32_t max_model_len) {
+bool fills_context(const inference::EngineRequest& request, uint32_t max_model_len) {
   return max_model_len > 0 &&
          request.stop.max_tokens - request.generated + request.tokens.size() >= max_model_len;
 }

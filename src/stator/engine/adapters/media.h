@@ -7,8 +7,8 @@
 
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
-#include "stator/engine/api/engine.h"
-#include "stator/engine/api/media.h"
+#include "stator/inference/media_input.h"
+#include "stator/inference/request.h"
 #include "stator/json/writer.h"
 
 namespace stator::engine::adapters {
@@ -17,7 +17,7 @@ namespace stator::engine::adapters {
 // request: a server is never given a client's URL to fetch.
 
 /// "data:image/png;base64,…"
-std::string to_data_url(const api::MediaBlob& blob);
+std::string to_data_url(const inference::MediaBlob& blob);
 
 /// How parts of a chat look to a server.
 enum class PartStyle : uint8_t {
@@ -28,13 +28,13 @@ enum class PartStyle : uint8_t {
 /// Writes `messages` and, for kVllm, all else that makes the prompt: `tools`, `documents`,
 /// `chat_template_kwargs`, `add_generation_prompt`, `continue_final_message`. kUnsupported for what
 /// the style has no words for: video, and tools, for kOpenAi.
-Status write_chat(json::Writer& json, const MediaInput& media, PartStyle style);
+Status write_chat(json::Writer& json, const inference::MediaInput& media, PartStyle style);
 
 /// The prompt with one token for each medium, as templates and tokenizers make it.
-std::vector<TokenId> collapse_media(const EngineRequest& request);
+std::vector<TokenId> collapse_media(const inference::EngineRequest& request);
 
 /// Whether the answer may be as long as the context allows: then it is left to the engine, which
 /// alone knows how long the prompt becomes.
-bool fills_context(const EngineRequest& request, uint32_t max_model_len);
+bool fills_context(const inference::EngineRequest& request, uint32_t max_model_len);
 
 }  // namespace stator::engine::adapters

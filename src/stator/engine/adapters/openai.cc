@@ -27,7 +27,7 @@ constexpr Traits kTraits = {.kind = "openai",
                             .min_tokens = false,
                             .ignore_eos = false,
                             .stop_token_ids = false,
-                            .media = api::MediaKinds::all(),
+                            .media = inference::MediaKinds::all(),
                             .logprobs_max = -1};
 
 constexpr Question kQuestions[] = {{.path = "/v1/models"}};
@@ -75,9 +75,11 @@ class OpenAiDialect final : public Dialect {
     return learn_models(body, facts);
   }
 
-  Result<EngineCall> lower(const EngineRequest& request, const EngineFacts& facts) const override;
+  Result<EngineCall> lower(const inference::EngineRequest& request,
+                           const EngineFacts& facts) const override;
 
-  std::unique_ptr<EventRaiser> make_raiser(const EngineRequest& /*request*/) const override {
+  std::unique_ptr<EventRaiser> make_raiser(
+      const inference::EngineRequest& /*request*/) const override {
     return std::make_unique<OpenAiRaiser>(*retokenizer_);
   }
 
@@ -90,11 +92,11 @@ class OpenAiDialect final : public Dialect {
   std::optional<Retokenizer> retokenizer_;
 };
 
-Result<EngineCall> OpenAiDialect::lower(const EngineRequest& request,
+Result<EngineCall> OpenAiDialect::lower(const inference::EngineRequest& request,
                                         const EngineFacts& facts) const {
   STATOR_ASSERT(retokenizer_.has_value(), "a text engine needs the model's tokenizer");
   STATOR_TRY(const auto fields, lower_structured(request, structured::Dialect::kOpenAi));
-  const api::SamplingParams& sampling = request.sampling;
+  const inference::SamplingParams& sampling = request.sampling;
   const bool chat = request.media != nullptr;
   EngineCall call{.path = chat ? "/v1/chat/completions" : "/v1/completions"};
   json::Writer json(call.body);

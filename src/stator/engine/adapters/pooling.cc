@@ -28,8 +28,8 @@ Error refuse(std::string text) {
 // ---- requests
 
 /// Token ids where the server takes them, else texts; one value per sequence.
-void write_inputs(json::Writer& json, const EngineRequest& request, bool as_text) {
-  const PoolRequest& pool = *request.pool;
+void write_inputs(json::Writer& json, const inference::EngineRequest& request, bool as_text) {
+  const inference::PoolRequest& pool = *request.pool;
   json.begin_array();
   if (as_text) {
     for (const std::string& text : pool.texts) {
@@ -46,7 +46,7 @@ void write_inputs(json::Writer& json, const EngineRequest& request, bool as_text
 }
 
 /// First or second texts of all pairs.
-void write_half(json::Writer& json, const PoolRequest& pool, size_t half) {
+void write_half(json::Writer& json, const inference::PoolRequest& pool, size_t half) {
   json.begin_array();
   for (size_t i = half; i < pool.texts.size(); i += 2) {
     json.value(pool.texts[i]);
@@ -54,9 +54,9 @@ void write_half(json::Writer& json, const PoolRequest& pool, size_t half) {
   json.end_array();
 }
 
-Result<EngineCall> lower_score(const EngineRequest& request, std::string_view kind,
+Result<EngineCall> lower_score(const inference::EngineRequest& request, std::string_view kind,
                                const std::string& model) {
-  const PoolRequest& pool = *request.pool;
+  const inference::PoolRequest& pool = *request.pool;
   if (pool.texts.size() != 2 * pool.lengths.size()) {
     return refuse("this engine scores pairs of texts only");
   }
@@ -178,7 +178,7 @@ Result<Rows> read_rows(const json::Value& value) {
 
 class PoolRaiser final : public EventRaiser {
  public:
-  PoolRaiser(PoolTask task, size_t sequences) : task_(task), rows_(sequences) {}
+  PoolRaiser(inference::PoolTask task, size_t sequences) : task_(task), rows_(sequences) {}
 
   Status on_event(std::string_view text, Raised& /*out*/) override {
     STATOR_TRY(const json::Value root, json::parse(text), "reading the engine's answer");
@@ -203,7 +203,7 @@ class PoolRaiser final : public EventRaiser {
     if (!complete_) {
       return Error(Code::kDisconnected, "the engine ended its answer before it was complete");
     }
-    PoolAnswer answer{.prompt_tokens = prompt_tokens_};
+    inference::PoolAnswer answer{.prompt_tokens = prompt_tokens_};
     for (const Rows& rows : rows_) {
       const auto width =
           static_cast<uint32_t>(rows.count == 0 ? 0 : rows.values.size() / rows.count);
@@ -212,14 +212,14 @@ class PoolRaiser final : public EventRaiser {
         return corrupt("vectors of different lengths");
       }
       answer.width = width;
-      if (task_ == PoolTask::kTokenEmbed) {
+      if (task_ == inference::PoolTask::kTokenEmbed) {
         answer.rows.push_back(rows.count);
       }
       answer.values.insert(answer.values.end(), rows.values.begin(), rows.values.end());
     }
-    if (answer.values.size() > kPoolValuesMax) {
+    if (answer.values.size() > inference::kPoolValuesMax) {
       return refuse(fmt::format("the engine's answer has more than {} numbers: divide the request",
-                                kPoolValuesMax));
+                                inference::kPoolValuesMax));
     }
     out.pooled = std::move(answer);
     return {};
@@ -248,7 +248,7 @@ class PoolRaiser final : public EventRaiser {
     return corrupt("an entry without numbers");
   }
 
-  const PoolTask task_;
+  const inference::PoolTask task_;
   std::vector<Rows> rows_;  // by sequence
   uint32_t prompt_tokens_ = 0;
   bool complete_ = false;
@@ -256,11 +256,13 @@ class PoolRaiser final : public EventRaiser {
 
 }  // namespace
 
-PoolAbility pool_ability(std::string_view kind, const EngineFacts& facts, std::string_view task) {
-  PoolAbility ability{
+inference::PoolAbility pool_ability(std::string_view kind, const EngineFacts& facts,
+                                    std::string_view task) {
+  inference::PoolAbility ability{
       .generates = facts.generates, .tasks = facts.pool_tasks, .wants_text = kind != "trtllm"};
   if (kind == "openai" || kind == "llamacpp") {
-    ability.tasks = {PoolTask::kEmbed, PoolTask::kScore};  // such servers do not tell: they refuse
+    ability.tasks = {inference::PoolTask::kEmbed,
+                     inference::PoolTask::kScore};  // such servers do not tell: they refuse
   }
   if (task == "generate" || kind == "trtllm") {
     ability.tasks = {};
@@ -269,26 +271,27 @@ PoolAbility pool_ability(std::string_view kind, const EngineFacts& facts, std::s
     ability.generates = false;
     ability.tasks = {};
     if (task == "embed") {
-      ability.tasks.add(PoolTask::kEmbed);
+      ability.tasks.add(inference::PoolTask::kEmbed);
       if (kind == "vllm") {
-        ability.tasks.add(PoolTask::kTokenEmbed);
+        ability.tasks.add(inference::PoolTask::kTokenEmbed);
       }
     } else {
-      ability.tasks.add(task == "score" ? PoolTask::kScore : PoolTask::kClassify);
+      ability.tasks.add(task == "score" ? inference::PoolTask::kScore
+                                        : inference::PoolTask::kClassify);
     }
   }
   ability.wants_text = ability.wants_text && ability.tasks.any();
   return ability;
 }
 
-Result<EngineCall> lower_pool(const EngineRequest& request, std::string_view kind,
+Result<EngineCall> lower_pool(const inference::EngineRequest& request, std::string_view kind,
                               const EngineFacts& facts) {
-  const PoolRequest& pool = *request.pool;
+  const inference::PoolRequest& pool = *request.pool;
   const std::string& model = request.lora_name.empty() ? facts.model : request.lora_name;
-  if (pool.task == PoolTask::kScore) {
+  if (pool.task == inference::PoolTask::kScore) {
     return lower_score(request, kind, model);
   }
-  if (pool.task != PoolTask::kEmbed && kind != "vllm") {
+  if (pool.task != inference::PoolTask::kEmbed && kind != "vllm") {
     return refuse(
         fmt::format("engine '{}' has no route for task '{}'", kind, to_string(pool.task)));
   }
@@ -298,11 +301,11 @@ Result<EngineCall> lower_pool(const EngineRequest& request, std::string_view kin
   json.begin_object().key("model").value(model).key("input");
   write_inputs(json, request, as_text);
   switch (pool.task) {
-    case PoolTask::kTokenEmbed:
+    case inference::PoolTask::kTokenEmbed:
       call.path = "/pooling";
       json.key("task").value("token_embed");
       break;
-    case PoolTask::kClassify:
+    case inference::PoolTask::kClassify:
       call.path = "/classify";
       break;
     default:
@@ -320,7 +323,7 @@ Result<EngineCall> lower_pool(const EngineRequest& request, std::string_view kin
   return call;
 }
 
-std::unique_ptr<EventRaiser> make_pool_raiser(const EngineRequest& request) {
+std::unique_ptr<EventRaiser> make_pool_raiser(const inference::EngineRequest& request) {
   return std::make_unique<PoolRaiser>(request.pool->task, request.pool->lengths.size());
 }
 

@@ -7,7 +7,7 @@
 #include "stator/core/result.h"
 #include "stator/engine/adapters/dialect.h"
 #include "stator/engine/adapters/raise.h"
-#include "stator/engine/api/engine.h"
+#include "stator/inference/request.h"
 
 namespace stator::engine::adapters {
 
@@ -23,13 +23,14 @@ namespace stator::engine::adapters {
 
 /// What a server of this kind can do, by what it told and by what the operator says it is for
 /// (`task`: "auto", "generate", "embed", "classify" or "score").
-PoolAbility pool_ability(std::string_view kind, const EngineFacts& facts, std::string_view task);
+inference::PoolAbility pool_ability(std::string_view kind, const EngineFacts& facts,
+                                    std::string_view task);
 
 /// kInvalidArgument for what a server of this kind has no words for.
-Result<EngineCall> lower_pool(const EngineRequest& request, std::string_view kind,
+Result<EngineCall> lower_pool(const inference::EngineRequest& request, std::string_view kind,
                               const EngineFacts& facts);
 
 /// Reads the answer to that call.
-std::unique_ptr<EventRaiser> make_pool_raiser(const EngineRequest& request);
+std::unique_ptr<EventRaiser> make_pool_raiser(const inference::EngineRequest& request);
 
 }  // namespace stator::engine::adapters

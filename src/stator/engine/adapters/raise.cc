@@ -27,7 +27,7 @@ void Raised::clear() {
   logprobs.clear();
   prompt_logprobs.clear();
   cached_tokens = 0;
-  finish = api::FinishReason::kNone;
+  finish = inference::FinishReason::kNone;
   last_is_stop = false;
   handoff.clear();
   pooled.reset();
@@ -239,9 +239,9 @@ Error to_error(std::string_view engine, int status, std::string_view body) {
   return error(dead ? Code::kDisconnected : Code::kInternal);
 }
 
-Result<api::FinishReason> to_finish(std::string_view engine, std::string_view word) {
+Result<inference::FinishReason> to_finish(std::string_view engine, std::string_view word) {
   if (word == "length") {
-    return api::FinishReason::kLength;
+    return inference::FinishReason::kLength;
   }
   if (word == "abort") {
     return Error(Code::kDisconnected, fmt::format("{} aborted the request", engine));
@@ -249,7 +249,7 @@ Result<api::FinishReason> to_finish(std::string_view engine, std::string_view wo
   if (word == "error") {
     return Error(Code::kInternal, fmt::format("{} ended the answer with an error", engine));
   }
-  return api::FinishReason::kStop;
+  return inference::FinishReason::kStop;
 }
 
 }  // namespace stator::engine::adapters

@@ -9,27 +9,27 @@
 #include <string_view>
 #include <vector>
 
-#include "stator/api/generation.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
-#include "stator/engine/api/pool.h"
+#include "stator/inference/pool.h"
+#include "stator/inference/sampling.h"
 
 namespace stator::engine::adapters {
 
 /// What some bytes of an engine's answer add to one request's output.
 struct Raised {
   std::vector<TokenId> tokens;
-  std::vector<api::TokenLogprobs> logprobs;         ///< one per token, or none
-  std::vector<api::TokenLogprobs> prompt_logprobs;  ///< as engine::PromptLogprobs::tokens
+  std::vector<inference::TokenLogprobs> logprobs;         ///< one per token, or none
+  std::vector<inference::TokenLogprobs> prompt_logprobs;  ///< as inference::PromptLogprobs::tokens
   uint32_t cached_tokens = 0;
-  api::FinishReason finish = api::FinishReason::kNone;
+  inference::FinishReason finish = inference::FinishReason::kNone;
   /// kStop: the last of `tokens` is the EOS or stop token, counted but not shown. Otherwise all of
   /// them are text.
   bool last_is_stop = false;
   std::string handoff;  ///< of a kPrefill request: the object its taker needs, verbatim
-  std::optional<PoolAnswer> pooled;  ///< of a request with `pool`: everything
+  std::optional<inference::PoolAnswer> pooled;  ///< of a request with `pool`: everything
 
-  bool finished() const { return finish != api::FinishReason::kNone; }
+  bool finished() const { return finish != inference::FinishReason::kNone; }
   void clear();
 };
 
@@ -123,6 +123,6 @@ std::string error_text(std::string_view body);
 
 /// "stop", "length" and the other words engines end with. kDisconnected for "abort": the engine
 /// gave the request up, another may do it; kInternal for "error".
-Result<api::FinishReason> to_finish(std::string_view engine, std::string_view word);
+Result<inference::FinishReason> to_finish(std::string_view engine, std::string_view word);
 
 }  // namespace stator::engine::adapters

@@ -28,7 +28,7 @@ constexpr Traits kTraits = {.kind = "sglang",
                             .lora = true,
                             .cache_salt = true,
                             .prompt_logprobs = true,
-                            .media = api::MediaKinds::all(),
+                            .media = inference::MediaKinds::all(),
                             .logprobs_max = 20};
 
 constexpr std::string_view kModelInfoPath = "/get_model_info";
@@ -47,12 +47,12 @@ Status learn_model_info(std::string_view body, EngineFacts& facts) {
   if (root["has_image_understanding"].error() != simdjson::SUCCESS) {
     return {};
   }
-  api::MediaKinds kinds;
+  inference::MediaKinds kinds;
   if (is_true(root, "has_image_understanding")) {
-    kinds.add(api::MediaKind::kImage);
+    kinds.add(inference::MediaKind::kImage);
   }
   if (is_true(root, "has_audio_understanding")) {
-    kinds.add(api::MediaKind::kAudio);
+    kinds.add(inference::MediaKind::kAudio);
   }
   facts.media = kinds;
   return {};
@@ -72,14 +72,15 @@ Status learn_server_info(std::string_view body, std::string_view host, EngineFac
   }
   facts.max_num_seqs = number("max_running_requests");
   facts.dp_size = std::clamp(number("dp_size"), 1U, kDpRanksMax);
-  facts.role = find_role(text_or(root, "disaggregation_mode", ""));  // null in a whole server
+  facts.role =
+      inference::find_role(text_or(root, "disaggregation_mode", ""));  // null in a whole server
   facts.bootstrap_port = static_cast<uint16_t>(number("disaggregation_bootstrap_port"));
   // Seen with 0.5.23: without this option a seed changes nothing.
   facts.keeps_seeds = root["enable_deterministic_inference"].error() != simdjson::SUCCESS ||
                       is_true(root, "enable_deterministic_inference");
   if (is_true(root, "is_embedding")) {
     facts.generates = false;
-    facts.pool_tasks = {PoolTask::kEmbed, PoolTask::kScore};
+    facts.pool_tasks = {inference::PoolTask::kEmbed, inference::PoolTask::kScore};
   }
   facts.kv_sources.clear();
   if (is_true(root, "enable_lora") || !facts.adapters.empty()) {
@@ -109,7 +110,7 @@ Status learn_server_info(std::string_view body, std::string_view host, EngineFac
 /// its own count of completion tokens.
 class SglangRaiser final : public EventRaiser {
  public:
-  explicit SglangRaiser(const EngineRequest& request)
+  explicit SglangRaiser(const inference::EngineRequest& request)
       : logprobs_(request.sampling.logprobs), prompt_logprobs_(request.prompt_logprobs) {}
 
   Status on_event(std::string_view json, Raised& out) override {
@@ -166,7 +167,8 @@ class SglangRaiser final : public EventRaiser {
       return Error(client ? Code::kInvalidArgument : Code::kDisconnected,
                    "sglang aborted the request: " + text);
     }
-    held_.finish = type == "length" ? api::FinishReason::kLength : api::FinishReason::kStop;
+    held_.finish =
+        type == "length" ? inference::FinishReason::kLength : inference::FinishReason::kStop;
     uint64_t matched = 0;
     if (reason["matched"].get(matched) == simdjson::SUCCESS) {
       matched_ = static_cast<TokenId>(matched);
@@ -183,7 +185,7 @@ class SglangRaiser final : public EventRaiser {
   }
 
   /// [logprob, id, text]
-  static bool read_entry(const JsonElement& element, api::TokenLogprob& out) {
+  static bool read_entry(const JsonElement& element, inference::TokenLogprob& out) {
     JsonArray entry;
     uint64_t id = 0;
     if (element.get(entry) != simdjson::SUCCESS || entry.at(1).get(id) != simdjson::SUCCESS) {
@@ -198,7 +200,7 @@ class SglangRaiser final : public EventRaiser {
 
   /// Of "input" or "output", behind the first `skip`; at most `count` in all.
   void read_logprobs(const JsonObject& meta, std::string_view of, size_t skip, size_t count,
-                     std::vector<api::TokenLogprobs>& out) const {
+                     std::vector<inference::TokenLogprobs>& out) const {
     JsonArray sampled;
     JsonArray tops;
     if (!find_array(meta, fmt::format("{}_token_logprobs", of), sampled)) {
@@ -211,7 +213,7 @@ class SglangRaiser final : public EventRaiser {
       if (out.size() >= count) {
         return;
       }
-      api::TokenLogprobs made;
+      inference::TokenLogprobs made;
       const bool told = has_tops && top != tops.end();
       if (at++ >= skip) {
         if (!read_entry(element, made.sampled)) {
@@ -229,11 +231,11 @@ class SglangRaiser final : public EventRaiser {
     }
   }
 
-  void read_top(const JsonElement& element, api::TokenLogprobs& out) const {
+  void read_top(const JsonElement& element, inference::TokenLogprobs& out) const {
     JsonArray top;
     if (element.get(top) == simdjson::SUCCESS) {
       for (const JsonElement each : top) {
-        api::TokenLogprob entry;
+        inference::TokenLogprob entry;
         if (read_entry(each, entry) && out.top.size() < *logprobs_) {
           out.top.push_back(entry);
         }
@@ -278,9 +280,10 @@ class SglangDialect final : public Dialect {
     return facts.block_size > 0 ? Status() : learn_server_info(body, host_, facts);
   }
 
-  Result<EngineCall> lower(const EngineRequest& request, const EngineFacts& facts) const override;
+  Result<EngineCall> lower(const inference::EngineRequest& request,
+                           const EngineFacts& facts) const override;
 
-  std::unique_ptr<EventRaiser> make_raiser(const EngineRequest& request) const override {
+  std::unique_ptr<EventRaiser> make_raiser(const inference::EngineRequest& request) const override {
     return std::make_unique<SglangRaiser>(request);
   }
 
@@ -318,17 +321,17 @@ class SglangDialect final : public Dialect {
 };
 
 /// By kind, in the order of their placeholders.
-void write_media(json::Writer& json, const EngineRequest& request) {
+void write_media(json::Writer& json, const inference::EngineRequest& request) {
   if (request.media == nullptr) {
     return;
   }
-  const std::pair<api::MediaKind, std::string_view> lists[] = {
-      {api::MediaKind::kImage, "image_data"},
-      {api::MediaKind::kAudio, "audio_data"},
-      {api::MediaKind::kVideo, "video_data"}};
+  const std::pair<inference::MediaKind, std::string_view> lists[] = {
+      {inference::MediaKind::kImage, "image_data"},
+      {inference::MediaKind::kAudio, "audio_data"},
+      {inference::MediaKind::kVideo, "video_data"}};
   for (const auto& [kind, name] : lists) {
     bool any = false;
-    for (const MediaItem& item : request.media->items) {
+    for (const inference::MediaItem& item : request.media->items) {
       if (item.blob->kind != kind) {
         continue;
       }
@@ -343,15 +346,15 @@ void write_media(json::Writer& json, const EngineRequest& request) {
   }
 }
 
-Result<EngineCall> SglangDialect::lower(const EngineRequest& request,
+Result<EngineCall> SglangDialect::lower(const inference::EngineRequest& request,
                                         const EngineFacts& facts) const {
   STATOR_TRY(const auto fields, lower_structured(request, structured::Dialect::kSglang));
-  const api::SamplingParams& sampling = request.sampling;
+  const inference::SamplingParams& sampling = request.sampling;
   EngineCall call{.path = "/generate"};
   json::Writer json(call.body);
   json.begin_object();
   json.key("rid").value(request_name(request));
-  if (request.phase != Phase::kWhole) {
+  if (request.phase != inference::Phase::kWhole) {
     STATOR_TRY(const MeetingPoint point, read_meeting_point(request.handoff.payload));
     json.key("bootstrap_host").value(point.host);
     json.key("bootstrap_port").value(uint64_t{point.port});

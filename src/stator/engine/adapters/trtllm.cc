@@ -25,8 +25,10 @@ constexpr Question kQuestions[] = {{.path = "/v1/models"}, {.path = "/version", 
 
 class TrtllmRaiser final : public EventRaiser {
  public:
-  explicit TrtllmRaiser(const EngineRequest& request)
-      : stop_(request.stop), gives_(request.phase == Phase::kPrefill), answer_("trtllm") {}
+  explicit TrtllmRaiser(const inference::EngineRequest& request)
+      : stop_(request.stop),
+        gives_(request.phase == inference::Phase::kPrefill),
+        answer_("trtllm") {}
 
   Status on_event(std::string_view json, Raised& out) override {
     STATOR_TRY(const OpenAiAnswer::Event event, answer_.read(json));
@@ -44,7 +46,7 @@ class TrtllmRaiser final : public EventRaiser {
       return Error(Code::kUnsupported,
                    "this trtllm-serve does not return token ids: use --engine openai");
     }
-    if (answer_.finished() && target.finish == api::FinishReason::kStop) {
+    if (answer_.finished() && target.finish == inference::FinishReason::kStop) {
       // Whether the end token is among the ids differs by version.
       target.last_is_stop = !target.tokens.empty() && is_stop_token(stop_, target.tokens.back());
     }
@@ -53,7 +55,7 @@ class TrtllmRaiser final : public EventRaiser {
   Status on_done(Raised& out) override { return answer_.done(out); }
 
  private:
-  const api::StopConditions stop_;
+  const inference::StopConditions stop_;
   const bool gives_;  // a prompt, to another server
   OpenAiAnswer answer_;
 };
@@ -73,9 +75,10 @@ class TrtllmDialect final : public Dialect {
     return {};
   }
 
-  Result<EngineCall> lower(const EngineRequest& request, const EngineFacts& facts) const override;
+  Result<EngineCall> lower(const inference::EngineRequest& request,
+                           const EngineFacts& facts) const override;
 
-  std::unique_ptr<EventRaiser> make_raiser(const EngineRequest& request) const override {
+  std::unique_ptr<EventRaiser> make_raiser(const inference::EngineRequest& request) const override {
     return std::make_unique<TrtllmRaiser>(request);
   }
 
@@ -114,10 +117,10 @@ class TrtllmDialect final : public Dialect {
   }
 };
 
-Result<EngineCall> TrtllmDialect::lower(const EngineRequest& request,
+Result<EngineCall> TrtllmDialect::lower(const inference::EngineRequest& request,
                                         const EngineFacts& facts) const {
   STATOR_TRY(const auto fields, lower_structured(request, structured::Dialect::kTensorRtLlm));
-  const api::SamplingParams& sampling = request.sampling;
+  const inference::SamplingParams& sampling = request.sampling;
   EngineCall call{.path = "/v1/completions"};
   json::Writer json(call.body);
   json.begin_object();
@@ -125,13 +128,13 @@ Result<EngineCall> TrtllmDialect::lower(const EngineRequest& request,
   json.key("prompt");
   write_tokens(json, request.tokens);
   json.key("detokenize").value(false);
-  json.key("stream").value(request.phase != Phase::kPrefill);
-  if (request.phase == Phase::kPrefill) {
+  json.key("stream").value(request.phase != inference::Phase::kPrefill);
+  if (request.phase == inference::Phase::kPrefill) {
     json.key("disaggregated_params").raw(R"({"request_type":"context_only"})");
   } else {
     json.key("stream_options").raw(R"({"include_usage":true})");
   }
-  if (request.phase == Phase::kDecode) {
+  if (request.phase == inference::Phase::kDecode) {
     STATOR_TRY(const std::string taken,
                with_text_member(request.handoff.payload, "request_type", "generation_only"));
     json.key("disaggregated_params").raw(taken);

@@ -24,7 +24,7 @@ constexpr Traits kTraits = {.kind = "vllm",
                             .lora = true,
                             .cache_salt = true,
                             .prompt_logprobs = true,
-                            .media = api::MediaKinds::all(),
+                            .media = inference::MediaKinds::all(),
                             .logprobs_max = 20};
 
 // Order matters: the list of models first, so that a wrong URL is told by its plainest question.
@@ -63,16 +63,16 @@ void learn_routes(std::string_view body, EngineFacts& facts) {
     return body.find(fmt::format("\"{}\":", path)) != std::string_view::npos;
   };
   const bool generates = has("/v1/completions");
-  PoolTasks tasks;
+  inference::PoolTasks tasks;
   if (has("/v1/embeddings")) {
-    tasks.add(PoolTask::kEmbed);
-    tasks.add(PoolTask::kTokenEmbed);
+    tasks.add(inference::PoolTask::kEmbed);
+    tasks.add(inference::PoolTask::kTokenEmbed);
   }
   if (has("/classify")) {
-    tasks.add(PoolTask::kClassify);
+    tasks.add(inference::PoolTask::kClassify);
   }
   if (has("/score")) {
-    tasks.add(PoolTask::kScore);
+    tasks.add(inference::PoolTask::kScore);
   }
   if (generates != tasks.any()) {  // else it has all routes whatever the model
     facts.generates = generates;
@@ -106,14 +106,15 @@ class VllmDialect final : public Dialect {
     return {};
   }
 
-  Result<EngineCall> lower(const EngineRequest& request, const EngineFacts& facts) const override {
+  Result<EngineCall> lower(const inference::EngineRequest& request,
+                           const EngineFacts& facts) const override {
     if (request.media != nullptr) {
       return lower_vllm_chat(request, facts);
     }
     return generate_ ? lower_vllm_generate(request, facts) : lower_vllm_completion(request, facts);
   }
 
-  std::unique_ptr<EventRaiser> make_raiser(const EngineRequest& request) const override {
+  std::unique_ptr<EventRaiser> make_raiser(const inference::EngineRequest& request) const override {
     return generate_ || request.media != nullptr ? make_vllm_generate_raiser(request)
                                                  : make_vllm_completion_raiser(request);
   }

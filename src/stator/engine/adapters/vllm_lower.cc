@@ -31,7 +31,7 @@ structured::Dialect constraint_dialect(std::string_view version) {
 
 /// Of these lengths vLLM's ExampleConnector counts the stored blocks wrongly (by its source, 0.32):
 /// of a prompt of one token it believes less than none to be there, and the server ends.
-bool is_miscounted_by_storage(const EngineRequest& request, const EngineFacts& facts) {
+bool is_miscounted_by_storage(const inference::EngineRequest& request, const EngineFacts& facts) {
   return is_shared_storage(facts) &&
          (request.tokens.size() - 1) % std::max(facts.block_size, 1U) == 0;
 }
@@ -39,8 +39,9 @@ bool is_miscounted_by_storage(const EngineRequest& request, const EngineFacts& f
 /// The members of vLLM's sampling parameters: at the root of /v1/completions, inside
 /// sampling_params of /inference/v1/generate. All of them, because a server may have defaults of
 /// its own for what is left out.
-void write_sampling(json::Writer& json, const EngineRequest& request, const EngineFacts& facts) {
-  const api::SamplingParams& sampling = request.sampling;
+void write_sampling(json::Writer& json, const inference::EngineRequest& request,
+                    const EngineFacts& facts) {
+  const inference::SamplingParams& sampling = request.sampling;
   const bool chat = request.media != nullptr;
   if (!chat || !fills_context(request, facts.max_model_len)) {
     json.key("max_tokens").value(tokens_left(request, facts));
@@ -93,18 +94,19 @@ constexpr std::string_view kGive =
     R"("remote_block_ids":null,"remote_host":null,"remote_port":null})";
 
 /// What stands beside them on both routes.
-void write_envelope(json::Writer& json, const EngineRequest& request, const EngineFacts& facts) {
+void write_envelope(json::Writer& json, const inference::EngineRequest& request,
+                    const EngineFacts& facts) {
   json.key("model").value(request.lora_name.empty() ? facts.model : request.lora_name);
   json.key("request_id").value(request_name(request));
   // Only an answer in one piece says where the prompt's blocks are, or how likely its tokens.
-  const bool stream = request.phase != Phase::kPrefill && !request.prompt_logprobs;
+  const bool stream = request.phase != inference::Phase::kPrefill && !request.prompt_logprobs;
   json.key("stream").value(stream);
   if (stream) {
     json.key("stream_options").raw(R"({"include_usage":true})");
   }
-  if (request.phase == Phase::kPrefill && !is_shared_storage(facts)) {
+  if (request.phase == inference::Phase::kPrefill && !is_shared_storage(facts)) {
     json.key("kv_transfer_params").raw(kGive);
-  } else if (request.phase == Phase::kDecode && !request.handoff.payload.empty()) {
+  } else if (request.phase == inference::Phase::kDecode && !request.handoff.payload.empty()) {
     json.key("kv_transfer_params").raw(request.handoff.payload);
   }
   if (request.priority != 0) {
@@ -116,7 +118,7 @@ void write_envelope(json::Writer& json, const EngineRequest& request, const Engi
   }
 }
 
-EngineCall make_call(std::string_view path, const EngineRequest& request) {
+EngineCall make_call(std::string_view path, const inference::EngineRequest& request) {
   EngineCall call{.path = std::string(path)};
   if (request.dp_rank) {
     call.headers.emplace_back("X-data-parallel-rank", std::to_string(*request.dp_rank));
@@ -125,8 +127,8 @@ EngineCall make_call(std::string_view path, const EngineRequest& request) {
 }
 
 /// What both OpenAI routes have after the prompt, and the end of the body.
-void write_rest(json::Writer& json, const EngineRequest& request, const EngineFacts& facts,
-                std::span<const structured::EngineField> fields) {
+void write_rest(json::Writer& json, const inference::EngineRequest& request,
+                const EngineFacts& facts, std::span<const structured::EngineField> fields) {
   json.key("return_token_ids").value(true);
   write_sampling(json, request, facts);
   if (request.sampling.logprobs) {
@@ -143,7 +145,8 @@ bool is_shared_storage(const EngineFacts& facts) {
   return facts.handoff.kind.find("/shared/") != std::string::npos;
 }
 
-Result<EngineCall> lower_vllm_completion(const EngineRequest& request, const EngineFacts& facts) {
+Result<EngineCall> lower_vllm_completion(const inference::EngineRequest& request,
+                                         const EngineFacts& facts) {
   STATOR_TRY(const auto fields, lower_structured(request, constraint_dialect(facts.version)));
   EngineCall call = make_call("/v1/completions", request);
   json::Writer json(call.body);
@@ -155,7 +158,8 @@ Result<EngineCall> lower_vllm_completion(const EngineRequest& request, const Eng
   return call;
 }
 
-Result<EngineCall> lower_vllm_chat(const EngineRequest& request, const EngineFacts& facts) {
+Result<EngineCall> lower_vllm_chat(const inference::EngineRequest& request,
+                                   const EngineFacts& facts) {
   STATOR_TRY(const auto fields, lower_structured(request, constraint_dialect(facts.version)));
   EngineCall call = make_call("/v1/chat/completions", request);
   json::Writer json(call.body);
@@ -166,7 +170,8 @@ Result<EngineCall> lower_vllm_chat(const EngineRequest& request, const EngineFac
   return call;
 }
 
-Result<EngineCall> lower_vllm_generate(const EngineRequest& request, const EngineFacts& facts) {
+Result<EngineCall> lower_vllm_generate(const inference::EngineRequest& request,
+                                       const EngineFacts& facts) {
   STATOR_TRY(const auto fields, lower_structured(request, structured::Dialect::kVllm));
   EngineCall call = make_call("/inference/v1/generate", request);
   json::Writer json(call.body);

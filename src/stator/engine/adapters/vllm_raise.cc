@@ -29,7 +29,7 @@ Error not_ids() {
 /// Both routes end alike: the stop token, or EOS, is the last one unless the reason is a string.
 bool ends_with_stop_token(const OpenAiAnswer::Event& event, const Raised& raised) {
   std::string_view text;
-  return raised.finish == api::FinishReason::kStop && !raised.tokens.empty() &&
+  return raised.finish == inference::FinishReason::kStop && !raised.tokens.empty() &&
          text_or(event.choice, "finish_reason", "") == "stop" &&
          event.choice["stop_reason"].get(text) != simdjson::SUCCESS;
 }
@@ -46,7 +46,7 @@ Status read_tokens(const OpenAiAnswer::Event& event, std::vector<TokenId>& out) 
 /// {logprob, rank}, of the likeliest tokens and the prompt's own.
 class PromptReader {
  public:
-  explicit PromptReader(const EngineRequest& request) {
+  explicit PromptReader(const inference::EngineRequest& request) {
     if (request.prompt_logprobs) {
       prompt_ = request.tokens;
       alternatives_ = request.sampling.logprobs.value_or(0);
@@ -75,12 +75,12 @@ class PromptReader {
   }
 
  private:
-  Result<api::TokenLogprobs> read_position(const JsonObject& entries, TokenId own) const {
-    api::TokenLogprobs made;
+  Result<inference::TokenLogprobs> read_position(const JsonObject& entries, TokenId own) const {
+    inference::TokenLogprobs made;
     made.sampled = {.token = own, .logprob = kLogprobFloor};
     for (const auto entry : entries) {
       JsonObject fields;
-      api::TokenLogprob read;
+      inference::TokenLogprob read;
       const char* end = entry.key.data() + entry.key.size();
       if (std::from_chars(entry.key.data(), end, read.token).ptr != end ||
           entry.value.get(fields) != simdjson::SUCCESS) {
@@ -96,7 +96,7 @@ class PromptReader {
         made.top.push_back(read);
       }
     }
-    std::ranges::sort(made.top, {}, &api::TokenLogprob::rank);
+    std::ranges::sort(made.top, {}, &inference::TokenLogprob::rank);
     return made;
   }
 
@@ -106,9 +106,9 @@ class PromptReader {
 
 class CompletionRaiser final : public EventRaiser {
  public:
-  explicit CompletionRaiser(const EngineRequest& request)
+  explicit CompletionRaiser(const inference::EngineRequest& request)
       : logprobs_(request.sampling.logprobs),
-        gives_(request.phase == Phase::kPrefill),
+        gives_(request.phase == inference::Phase::kPrefill),
         prompt_(request),
         answer_("vLLM") {}
 
@@ -188,7 +188,7 @@ class CompletionRaiser final : public EventRaiser {
   }
 
   /// A map from token to value: the sampled token and, in it or beside it, the likeliest ones.
-  Status read_top(const JsonElement& element, api::TokenLogprobs& out) const {
+  Status read_top(const JsonElement& element, inference::TokenLogprobs& out) const {
     JsonObject top;
     if (element.get(top) != simdjson::SUCCESS) {
       set_ranks(out);
@@ -219,9 +219,9 @@ class CompletionRaiser final : public EventRaiser {
 
 class GenerateRaiser final : public EventRaiser {
  public:
-  explicit GenerateRaiser(const EngineRequest& request)
+  explicit GenerateRaiser(const inference::EngineRequest& request)
       : logprobs_(request.sampling.logprobs),
-        gives_(request.phase == Phase::kPrefill),
+        gives_(request.phase == inference::Phase::kPrefill),
         prompt_(request),
         answer_("vLLM") {}
 
@@ -253,8 +253,8 @@ class GenerateRaiser final : public EventRaiser {
 
  private:
   /// {token_id, logprob, rank}; before 0.32 {token: "token_id:<n>", logprob}.
-  static Result<api::TokenLogprob> read_entry(const JsonObject& entry) {
-    api::TokenLogprob out;
+  static Result<inference::TokenLogprob> read_entry(const JsonObject& entry) {
+    inference::TokenLogprob out;
     const auto spelled = parse_token_text(text_or(entry, "token", ""));
     const uint64_t token = unsigned_or(entry, "token_id", spelled.value_or(UINT32_MAX));
     if (token >= UINT32_MAX) {
@@ -272,14 +272,14 @@ class GenerateRaiser final : public EventRaiser {
     if (element.get(fields) != simdjson::SUCCESS) {
       return not_ids();
     }
-    api::TokenLogprobs made;
+    inference::TokenLogprobs made;
     STATOR_TRY(made.sampled, read_entry(fields));
     JsonArray top;
     if (find_array(fields, "top_logprobs", top)) {
       for (const JsonElement entry : top) {
         JsonObject object;
         if (entry.get(object) == simdjson::SUCCESS) {
-          STATOR_TRY(const api::TokenLogprob read, read_entry(object));
+          STATOR_TRY(const inference::TokenLogprob read, read_entry(object));
           made.top.push_back(read);
         }
       }
@@ -314,11 +314,11 @@ std::optional<TokenId> parse_token_text(std::string_view text) {
                                                                   : std::nullopt;
 }
 
-std::unique_ptr<EventRaiser> make_vllm_completion_raiser(const EngineRequest& request) {
+std::unique_ptr<EventRaiser> make_vllm_completion_raiser(const inference::EngineRequest& request) {
   return std::make_unique<CompletionRaiser>(request);
 }
 
-std::unique_ptr<EventRaiser> make_vllm_generate_raiser(const EngineRequest& request) {
+std::unique_ptr<EventRaiser> make_vllm_generate_raiser(const inference::EngineRequest& request) {
   return std::make_unique<GenerateRaiser>(request);
 }
 

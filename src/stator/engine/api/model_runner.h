@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "stator/api/generation.h"
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
+#include "stator/inference/sampling.h"
 #include "stator/kv/block_id.h"
 #include "stator/kv/host_tier.h"
 #include "stator/perf/timing_model.h"
@@ -44,8 +44,8 @@ struct SequenceSlice {
   uint32_t count = 0;               ///< earlier positions are in the blocks already
   std::span<const BlockId> blocks;  ///< block table: position p is in blocks[p / block_size]
   bool sample = false;              ///< start + count == tokens.size(): draw the next token
-  const api::SamplingParams* sampling = nullptr;
-  const api::StopConditions* stop = nullptr;  ///< for min_tokens
+  const inference::SamplingParams* sampling = nullptr;
+  const inference::StopConditions* stop = nullptr;  ///< for min_tokens
   /// One bit per token that may come next, as a grammar says; empty: any may. EOS and stop tokens
   /// are allowed as `may_end` says, whatever their bits.
   std::span<const uint64_t> allowed;
@@ -61,12 +61,12 @@ struct SequenceSlice {
 /// What sampling one slice gave. Only meaningful where `sample` was set.
 struct Sampled {
   TokenId token = 0;
-  std::optional<api::TokenLogprobs> logprobs;
+  std::optional<inference::TokenLogprobs> logprobs;
   /// Speculative decoding: tokens that follow `token`, from the same pass. The KV of `token` and of
   /// all of these but the last is written.
   std::vector<TokenId> drafted;
   /// With `score_prompt`: of the prompt tokens at start + 1 … start + count, as many as there are.
-  std::vector<api::TokenLogprobs> prompt;
+  std::vector<inference::TokenLogprobs> prompt;
   /// Not empty: why the request cannot go on (its logits are no numbers). It alone ends, with this.
   std::string error;
 };

@@ -7,7 +7,7 @@
 
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
-#include "stator/engine/api/pool.h"
+#include "stator/inference/pool.h"
 #include "stator/perf/timing_model.h"
 
 namespace stator::engine {
@@ -16,7 +16,7 @@ namespace stator::engine {
 struct PoolSequence {
   std::span<const TokenId> tokens;  ///< never empty, at most max_model_len()
   uint32_t first_length = 0;        ///< tokens before the second text of a pair, else all
-  PoolTask task = PoolTask::kEmbed;
+  inference::PoolTask task = inference::PoolTask::kEmbed;
   bool activate = true;
 };
 
@@ -25,11 +25,11 @@ struct PoolSequence {
 class PoolRunner {
  public:
   virtual ~PoolRunner() = default;
-  virtual const PoolAbility& ability() const = 0;
+  virtual const inference::PoolAbility& ability() const = 0;
   virtual uint32_t vocab_size() const = 0;
   virtual uint32_t max_model_len() const = 0;  ///< tokens per sequence
   /// Numbers per row of a task in ability().
-  virtual uint32_t width(PoolTask task) const = 0;
+  virtual uint32_t width(inference::PoolTask task) const = 0;
   /// Appends the rows of sequences[i] to out[i].
   virtual void run(std::span<const PoolSequence> sequences, std::span<std::vector<float>> out) = 0;
   /// How long a pass lasts at least: see ModelRunner::pass_time.

@@ -27,7 +27,7 @@ Status refuse(std::string message) {
   return Error(Code::kInvalidArgument, std::move(message));
 }
 
-Status check_vocabulary(const EngineRequest& request, uint32_t vocab_size) {
+Status check_vocabulary(const inference::EngineRequest& request, uint32_t vocab_size) {
   const auto unknown = std::find_if(request.tokens.begin(), request.tokens.end(),
                                     [=](TokenId token) { return token >= vocab_size; });
   if (unknown != request.tokens.end()) {
@@ -80,7 +80,7 @@ Result<EngineConfig> resolve(EngineConfig config, uint32_t runner_max_model_len)
 
 namespace {
 
-Status check_filters(const EngineRequest& request, const EngineConfig& config) {
+Status check_filters(const inference::EngineRequest& request, const EngineConfig& config) {
   const auto unsupported = [&](std::string_view name) {
     return Error(
         Code::kUnsupported,
@@ -97,11 +97,11 @@ Status check_filters(const EngineRequest& request, const EngineConfig& config) {
   return {};
 }
 
-Status check_media(const EngineRequest& request, const EngineConfig& config) {
+Status check_media(const inference::EngineRequest& request, const EngineConfig& config) {
   if (request.media == nullptr) {
     return {};
   }
-  for (const MediaItem& item : request.media->items) {
+  for (const inference::MediaItem& item : request.media->items) {
     if (!config.media.has(item.blob->kind)) {
       return Error(Code::kUnsupported, fmt::format("engine '{}' takes no {} input", config.kind,
                                                    to_string(item.blob->kind)));
@@ -112,7 +112,8 @@ Status check_media(const EngineRequest& request, const EngineConfig& config) {
 
 }  // namespace
 
-Status validate(const EngineRequest& request, const EngineConfig& config, uint32_t vocab_size) {
+Status validate(const inference::EngineRequest& request, const EngineConfig& config,
+                uint32_t vocab_size) {
   if (request.pool) {
     return Error(Code::kUnsupported, fmt::format("engine '{}' only generates", config.kind));
   }
@@ -149,20 +150,20 @@ Status validate(const EngineRequest& request, const EngineConfig& config, uint32
         Code::kUnsupported,
         fmt::format("engine '{}' does not tell log-probabilities of prompts", config.kind));
   }
-  if (request.prompt_logprobs &&
-      (!request.sampling.logprobs || request.generated > 0 || request.phase != Phase::kWhole)) {
+  if (request.prompt_logprobs && (!request.sampling.logprobs || request.generated > 0 ||
+                                  request.phase != inference::Phase::kWhole)) {
     return refuse("prompt_logprobs are for whole requests from their start, with logprobs");
   }
   STATOR_CHECK(check_media(request, config));
   STATOR_CHECK(check_filters(request, config));
-  if (request.phase != Phase::kWhole && !config.takes_phases) {
+  if (request.phase != inference::Phase::kWhole && !config.takes_phases) {
     return Error(Code::kUnsupported,
                  fmt::format("engine '{}' neither gives nor takes prompts of others", config.kind));
   }
   return check_vocabulary(request, vocab_size);
 }
 
-Result<std::shared_ptr<const Adapter>> find_adapter(const EngineRequest& request,
+Result<std::shared_ptr<const Adapter>> find_adapter(const inference::EngineRequest& request,
                                                     const EngineConfig& config) {
   if (config.adapters == nullptr || request.lora_name.empty()) {
     return std::shared_ptr<const Adapter>();
@@ -175,7 +176,7 @@ Result<std::shared_ptr<const Adapter>> find_adapter(const EngineRequest& request
   return found;
 }
 
-std::string owner_of(const EngineRequest& request, const AdapterSource* adapters) {
+std::string owner_of(const inference::EngineRequest& request, const AdapterSource* adapters) {
   const auto adapter = adapters != nullptr && !request.lora_name.empty()
                            ? adapters->find(request.lora_name)
                            : std::shared_ptr<const Adapter>();

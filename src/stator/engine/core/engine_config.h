@@ -51,7 +51,7 @@ struct EngineConfig {
   bool enable_chunked_prefill = true;  ///< off: max_num_batched_tokens must be ≥ max_model_len
   /// The runner's; off: a request with structured_outputs is kUnsupported.
   bool structured_output = false;
-  api::MediaKinds media;         ///< others of a request are kUnsupported
+  inference::MediaKinds media;   ///< others of a request are kUnsupported
   bool prompt_logprobs = false;  ///< off: a request for them is kUnsupported
   bool token_filters = false;    ///< off: allowed_token_ids and bad_words are kUnsupported
   bool supports_lora = false;    ///< off: a request with a lora_name is kInvalidArgument
@@ -66,14 +66,15 @@ Result<EngineConfig> resolve(EngineConfig config, uint32_t runner_max_model_len)
 
 /// Whether an engine with this (resolved) config and vocabulary can run `request` at all; otherwise
 /// kInvalidArgument naming the field. Pure; called on the submitter's thread.
-Status validate(const EngineRequest& request, const EngineConfig& config, uint32_t vocab_size);
+Status validate(const inference::EngineRequest& request, const EngineConfig& config,
+                uint32_t vocab_size);
 
 /// The adapter the request names; null for the model as it is, or where names are not looked up.
-Result<std::shared_ptr<const Adapter>> find_adapter(const EngineRequest& request,
+Result<std::shared_ptr<const Adapter>> find_adapter(const inference::EngineRequest& request,
                                                     const EngineConfig& config);
 
 /// Whose blocks the request's are, see kv::block_owner(): an adapter counts with what is in it, so
 /// that another one of the same name never finds them.
-std::string owner_of(const EngineRequest& request, const AdapterSource* adapters);
+std::string owner_of(const inference::EngineRequest& request, const AdapterSource* adapters);
 
 }  // namespace stator::engine

@@ -37,40 +37,17 @@ constexpr size_t kCommandsKept = 64;
 
 struct Submit {
   SessionId session;
-  EngineRequest request;
+  inference::EngineRequest request;
   Result<std::shared_ptr<guided::Grammar>> grammar = std::shared_ptr<guided::Grammar>();
 };
 struct Cancel {
   SessionId session;
-  RequestKey key;
+  inference::RequestKey key;
 };
 struct Close {
   SessionId session;
 };
 using Command = std::variant<Submit, Cancel, Close>;
-
-/// The text behind which the shape of an answer with reasoning begins: what most families write.
-constexpr std::string_view kReasoningEnd = "</think>";
-
-/// A guide that has been led through what earlier attempts generated; null for free text.
-Result<std::unique_ptr<guided::Guide>> make_guide(std::shared_ptr<guided::Grammar> grammar,
-                                                  const EngineRequest& request) {
-  if (grammar == nullptr) {
-    return std::unique_ptr<guided::Guide>();
-  }
-  guided::Guide::Options options;
-  if (request.require_reasoning) {
-    options.begins_after = kReasoningEnd;
-  }
-  auto guide = std::make_unique<guided::Guide>(std::move(grammar), std::move(options));
-  for (const TokenId token : std::span(request.tokens).last(request.generated)) {
-    if (!guide->accept(token)) {
-      return Error(Code::kInvalidArgument,
-                   "the tokens generated so far do not follow structured_outputs");
-    }
-  }
-  return guide;
-}
 
 /// A data-parallel rank.
 struct Rank {
@@ -102,8 +79,8 @@ void warn_of_forged_blocks(Rank& rank, const std::string& engine) {
             {{"engine", engine}, {"blocks", blocks}});
 }
 
-HandoffAbility ability_of(const EngineNeighbours& neighbours) {
-  return neighbours.port == nullptr ? HandoffAbility() : neighbours.port->ability();
+inference::HandoffAbility ability_of(const EngineNeighbours& neighbours) {
+  return neighbours.port == nullptr ? inference::HandoffAbility() : neighbours.port->ability();
 }
 
 LoadReport sum(const std::vector<std::unique_ptr<Rank>>& ranks) {
@@ -175,8 +152,8 @@ class EngineService final : public Engine, public Sleeper {
   void stop() override;
   SessionId open_session(EngineSink& sink) override;
   void close_session(SessionId session) override;
-  Status submit(SessionId session, EngineRequest request) override;
-  void cancel(SessionId session, RequestKey key) override;
+  Status submit(SessionId session, inference::EngineRequest request) override;
+  void cancel(SessionId session, inference::RequestKey key) override;
   LoadReport load() const override;
   void reset_prefix_cache() override;
   void set_asleep(bool asleep) override;
@@ -190,10 +167,10 @@ class EngineService final : public Engine, public Sleeper {
   bool take_commands();
   void apply(Command& command);
   void apply_submit(Submit& submit);
-  void submit_guided(SessionId session, EngineRequest request);
+  void submit_guided(SessionId session, inference::EngineRequest request);
   void step();
   bool idle() const;
-  Rank& rank_for(const EngineRequest& request);
+  Rank& rank_for(const inference::EngineRequest& request);
   void publish();
   void offer_prompts();
   void commit(TimePoint begin);
@@ -204,7 +181,7 @@ class EngineService final : public Engine, public Sleeper {
   void fail_everything();
 
   void add(Rank& rank, TierLanes::Parked ready);
-  void refuse(SessionId session, RequestKey key, Error error);
+  void refuse(SessionId session, inference::RequestKey key, Error error);
   void collect_loads();
   void offload();
   TimePoint next_deadline() const;
@@ -332,7 +309,7 @@ void EngineService::close_session(SessionId session) {
   }
 }
 
-Status EngineService::submit(SessionId session, EngineRequest request) {
+Status EngineService::submit(SessionId session, inference::EngineRequest request) {
   STATOR_CHECK(validate(request, config_, info_.vocab_size));
   STATOR_CHECK(check_phase(request.phase, request.handoff.kind, info_.handoff, config_.kind));
   if (request.dp_rank && *request.dp_rank >= info_.dp_size) {
@@ -367,9 +344,10 @@ Status EngineService::submit(SessionId session, EngineRequest request) {
 }
 
 /// The request reaches the inbox when its grammar is ready, unless it was cancelled meanwhile.
-void EngineService::submit_guided(SessionId session, EngineRequest request) {
+void EngineService::submit_guided(SessionId session, inference::EngineRequest request) {
   std::string text = request.structured_outputs;
-  auto shared = std::make_shared<EngineRequest>(std::move(request));  // std::function copies
+  auto shared =
+      std::make_shared<inference::EngineRequest>(std::move(request));  // std::function copies
   grammars_->compile(
       std::move(text), [this, session, shared](Result<std::shared_ptr<guided::Grammar>> grammar) {
         const MutexLock lock(mutex_);
@@ -382,7 +360,7 @@ void EngineService::submit_guided(SessionId session, EngineRequest request) {
       });
 }
 
-void EngineService::cancel(SessionId session, RequestKey key) {
+void EngineService::cancel(SessionId session, inference::RequestKey key) {
   const MutexLock lock(mutex_);
   if (live_.remove(session, key)) {
     inbox_.emplace_back(Cancel{session, key});
@@ -512,7 +490,7 @@ void EngineService::apply_submit(Submit& submit) {
   }
   TierLanes::Parked ready{
       .session = submit.session, .request = std::move(submit.request), .guide = std::move(*guide)};
-  if (giver_ != nullptr && ready.request.phase == Phase::kPrefill) {
+  if (giver_ != nullptr && ready.request.phase == inference::Phase::kPrefill) {
     giver_->accept({.session = ready.session, .request = ready.request.key}, ready.request,
                    owner_of(ready.request, config_.adapters.get()));
   }
@@ -523,7 +501,7 @@ void EngineService::apply_submit(Submit& submit) {
 }
 
 void EngineService::add(Rank& rank, TierLanes::Parked ready) {
-  const RequestKey key = ready.request.key;
+  const inference::RequestKey key = ready.request.key;
   Status added = rank.scheduler.add(ready.session, std::move(ready.request), clock_.now(), {},
                                     std::move(ready.guide));
   if (!added) {
@@ -531,7 +509,7 @@ void EngineService::add(Rank& rank, TierLanes::Parked ready) {
   }
 }
 
-void EngineService::refuse(SessionId session, RequestKey key, Error error) {
+void EngineService::refuse(SessionId session, inference::RequestKey key, Error error) {
   std::vector<SessionOutput> refused(1);
   refused[0].session = session;
   refused[0].output.failures.push_back({.key = key, .error = std::move(error)});
@@ -579,7 +557,7 @@ bool EngineService::idle() const {
   return std::ranges::all_of(ranks_, [](const auto& rank) { return rank->scheduler.idle(); });
 }
 
-Rank& EngineService::rank_for(const EngineRequest& request) {
+Rank& EngineService::rank_for(const inference::EngineRequest& request) {
   if (request.dp_rank) {
     return *ranks_[*request.dp_rank];
   }

@@ -7,7 +7,7 @@
 namespace stator::engine {
 namespace {
 
-using api::FinishReason;
+using inference::FinishReason;
 
 bool contains(std::span<const TokenId> tokens, TokenId token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
@@ -15,8 +15,8 @@ bool contains(std::span<const TokenId> tokens, TokenId token) {
 
 }  // namespace
 
-void set_finish(Delta& delta, const Sequence& sequence, uint32_t max_model_len) {
-  const api::StopConditions& stop = sequence.stop;
+void set_finish(inference::Delta& delta, const Sequence& sequence, uint32_t max_model_len) {
+  const inference::StopConditions& stop = sequence.stop;
   const TokenId token = sequence.tokens.back();
   if (sequence.output_tokens() >= stop.min_tokens) {
     if (!stop.ignore_eos && contains(stop.eos_token_ids, token)) {

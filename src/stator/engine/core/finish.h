@@ -8,6 +8,6 @@
 namespace stator::engine {
 
 /// Decides whether `delta`'s last token ends its sequence, which already contains the token.
-void set_finish(Delta& delta, const Sequence& sequence, uint32_t max_model_len);
+void set_finish(inference::Delta& delta, const Sequence& sequence, uint32_t max_model_len);
 
 }  // namespace stator::engine

@@ -2,6 +2,7 @@
 #include "stator/engine/core/grammar_compiler.h"
 
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include "stator/core/clock.h"
@@ -12,6 +13,9 @@ namespace {
 constexpr size_t kGrammarsMax = 64;
 constexpr size_t kGrammarsBytesMax = 256U << 20U;
 constexpr double kCompileSeconds[] = {1e-4, 3e-4, 0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1, 3};
+
+/// The text behind which the shape of an answer with reasoning begins: what most families write.
+constexpr std::string_view kReasoningEnd = "</think>";
 
 }  // namespace
 
@@ -107,6 +111,25 @@ Result<std::shared_ptr<guided::Grammar>> GrammarCompiler::compile_now(const std:
   const MutexLock lock(mutex_);
   cache_.add(text, *grammar);
   return grammar;
+}
+
+Result<std::unique_ptr<guided::Guide>> make_guide(std::shared_ptr<guided::Grammar> grammar,
+                                                  const inference::EngineRequest& request) {
+  if (grammar == nullptr) {
+    return std::unique_ptr<guided::Guide>();
+  }
+  guided::Guide::Options options;
+  if (request.require_reasoning) {
+    options.begins_after = kReasoningEnd;
+  }
+  auto guide = std::make_unique<guided::Guide>(std::move(grammar), std::move(options));
+  for (const TokenId token : std::span(request.tokens).last(request.generated)) {
+    if (!guide->accept(token)) {
+      return Error(Code::kInvalidArgument,
+                   "the tokens generated so far do not follow structured_outputs");
+    }
+  }
+  return guide;
 }
 
 }  // namespace stator::engine

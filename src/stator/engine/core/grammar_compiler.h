@@ -15,6 +15,7 @@
 #include "stator/core/result.h"
 #include "stator/engine/core/engine_service.h"
 #include "stator/guided/grammar.h"
+#include "stator/inference/request.h"
 #include "stator/net/thread.h"
 
 namespace stator::engine {
@@ -59,5 +60,10 @@ class GrammarCompiler {
 
   std::shared_ptr<const guided::Vocabulary> vocabulary_;  // the thread's
 };
+
+/// A guide that has been led through what earlier attempts of `request` generated; null for free
+/// text. kInvalidArgument where these tokens do not follow the grammar.
+Result<std::unique_ptr<guided::Guide>> make_guide(std::shared_ptr<guided::Grammar> grammar,
+                                                  const inference::EngineRequest& request);
 
 }  // namespace stator::engine

@@ -24,7 +24,7 @@ double seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-uint64_t payload_bytes(const EngineRequest& request) {
+uint64_t payload_bytes(const inference::EngineRequest& request) {
   uint64_t bytes = request.tokens.size() * sizeof(TokenId) + request.cache_salt.size() +
                    request.lora_name.size() + request.structured_outputs.size() +
                    request.handoff.payload.size();
@@ -36,19 +36,19 @@ uint64_t payload_bytes(const EngineRequest& request) {
   return bytes;
 }
 
-uint64_t payload_bytes(const StepOutput& output) {
-  uint64_t bytes =
-      output.tokens.size() * sizeof(TokenId) + output.logprobs.size() * sizeof(api::TokenLogprob);
-  for (const Offer& offer : output.offers) {
+uint64_t payload_bytes(const inference::StepOutput& output) {
+  uint64_t bytes = output.tokens.size() * sizeof(TokenId) +
+                   output.logprobs.size() * sizeof(inference::TokenLogprob);
+  for (const inference::Offer& offer : output.offers) {
     bytes += offer.handoff.payload.size();
   }
-  for (const Pooled& pooled : output.pooled) {
+  for (const inference::Pooled& pooled : output.pooled) {
     bytes += pooled.answer.values.size() * sizeof(float);
   }
   return bytes;
 }
 
-std::string_view describe(api::FinishReason finish) {
+std::string_view describe(inference::FinishReason finish) {
   constexpr std::array<std::string_view, 5> kNames = {"", "stop", "length", "cancelled", "error"};
   return kNames[static_cast<size_t>(finish)];
 }
@@ -109,13 +109,13 @@ class MeteredEngine;
 class MeteredSink final : public EngineSink {
  public:
   MeteredSink(MeteredEngine& engine, EngineSink& sink) : engine_(engine), sink_(sink) {}
-  void on_step(StepOutput output) noexcept override;
+  void on_step(inference::StepOutput output) noexcept override;
 
-  void add(RequestKey key, Running running) {
+  void add(inference::RequestKey key, Running running) {
     const MutexLock lock(mutex_);
     running_.insert_or_assign(key, std::move(running));
   }
-  std::optional<Running> take(RequestKey key) {
+  std::optional<Running> take(inference::RequestKey key) {
     const MutexLock lock(mutex_);
     const auto known = running_.find(key);
     if (known == running_.end()) {
@@ -136,12 +136,13 @@ class MeteredSink final : public EngineSink {
   }
 
  private:
-  void look(const StepOutput& output, std::vector<Running>& ended);
+  void look(const inference::StepOutput& output, std::vector<Running>& ended);
 
   MeteredEngine& engine_;
   EngineSink& sink_;
   Mutex mutex_;
-  FlatMap<RequestKey, Running> running_ STATOR_GUARDED_BY(mutex_);  // bounded by the engine's queue
+  FlatMap<inference::RequestKey, Running> running_
+      STATOR_GUARDED_BY(mutex_);  // bounded by the engine's queue
 };
 
 class MeteredEngine final : public Engine {
@@ -196,7 +197,7 @@ class MeteredEngine final : public Engine {
     }
   }
 
-  Status submit(SessionId session, EngineRequest request) override {
+  Status submit(SessionId session, inference::EngineRequest request) override {
     const auto sink = find_sink(session);
     if (sink == nullptr) {
       return engine_->submit(session, std::move(request));
@@ -204,7 +205,7 @@ class MeteredEngine final : public Engine {
     meters_.requests.add();
     meters_.request_bytes.add(payload_bytes(request));
     meters_.inflight.add(1);
-    const RequestKey key = request.key;
+    const inference::RequestKey key = request.key;
     sink->add(key, begin(request));
     Status taken = engine_->submit(session, std::move(request));
     if (!taken) {
@@ -217,7 +218,7 @@ class MeteredEngine final : public Engine {
     return taken;
   }
 
-  void cancel(SessionId session, RequestKey key) override {
+  void cancel(SessionId session, inference::RequestKey key) override {
     engine_->cancel(session, key);
     const auto sink = find_sink(session);
     if (auto running = sink == nullptr ? std::nullopt : sink->take(key)) {
@@ -241,7 +242,7 @@ class MeteredEngine final : public Engine {
   }
 
  private:
-  Running begin(const EngineRequest& request) const {
+  Running begin(const inference::EngineRequest& request) const {
     Running running;
     running.received = clock_.now();
     ServedRequest& served = running.served;
@@ -343,14 +344,14 @@ class MeteredEngine final : public Engine {
   const std::unique_ptr<Engine> engine_;  // last: its thread uses the rest
 };
 
-void MeteredSink::look(const StepOutput& output, std::vector<Running>& ended) {
+void MeteredSink::look(const inference::StepOutput& output, std::vector<Running>& ended) {
   const Meters& meters = engine_.meters();
   const MutexLock lock(mutex_);
   const auto close = [&](auto known) STATOR_REQUIRES(mutex_) {
     ended.push_back(std::move(known->second));
     running_.erase(known);
   };
-  for (const Delta& delta : output.deltas) {
+  for (const inference::Delta& delta : output.deltas) {
     const auto known = running_.find(delta.key);
     if (known == running_.end()) {
       continue;
@@ -366,19 +367,19 @@ void MeteredSink::look(const StepOutput& output, std::vector<Running>& ended) {
       }
     }
     running.served.output_tokens += delta.token_count;
-    if (delta.finish != api::FinishReason::kNone) {
+    if (delta.finish != inference::FinishReason::kNone) {
       running.served.finish = describe(delta.finish);
       close(known);
     }
   }
-  for (const Failure& failure : output.failures) {
+  for (const inference::Failure& failure : output.failures) {
     if (const auto known = running_.find(failure.key); known != running_.end()) {
       known->second.served.error = failure.error.info().name;
       meters.failed.add();
       close(known);
     }
   }
-  for (const Pooled& pooled : output.pooled) {
+  for (const inference::Pooled& pooled : output.pooled) {
     if (const auto known = running_.find(pooled.key); known != running_.end()) {
       known->second.served.first_output = engine_.now() - known->second.received;
       meters.first.observe(seconds(known->second.served.first_output));
@@ -387,7 +388,7 @@ void MeteredSink::look(const StepOutput& output, std::vector<Running>& ended) {
   }
 }
 
-void MeteredSink::on_step(StepOutput output) noexcept {
+void MeteredSink::on_step(inference::StepOutput output) noexcept {
   static thread_local std::vector<Running> ended;
   engine_.meters().response_bytes.add(payload_bytes(output));
   look(output, ended);

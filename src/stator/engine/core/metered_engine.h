@@ -16,9 +16,9 @@ namespace stator::engine {
 
 /// What became of one request at a worker, for spans.
 struct ServedRequest {
-  std::shared_ptr<const RequestContext> context;  ///< of the request; null: it had none
+  std::shared_ptr<const inference::RequestContext> context;  ///< of the request; null: it had none
   std::string model;
-  Phase phase = Phase::kWhole;
+  inference::Phase phase = inference::Phase::kWhole;
   WallTime received;        ///< by the worker
   Duration queued{};        ///< until its first step; zero where the engine does not tell
   Duration first_output{};  ///< from its arrival to the first output; zero: there was none

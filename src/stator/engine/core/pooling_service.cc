@@ -34,10 +34,11 @@ struct PoolMetrics {
                                kPassSeconds, labels);
     tokens =
         metrics.counter("stator_engine_pool_tokens_total", "tokens of pooled sequences", labels);
-    for (size_t task = 0; task < kPoolTaskCount; ++task) {
+    for (size_t task = 0; task < inference::kPoolTaskCount; ++task) {
       sequences[task] = metrics.counter(
           "stator_engine_pool_sequences_total", "sequences pooled",
-          {{"engine", name}, {"task", std::string(to_string(static_cast<PoolTask>(task)))}});
+          {{"engine", name},
+           {"task", std::string(to_string(static_cast<inference::PoolTask>(task)))}});
     }
     refused = metrics.counter("stator_engine_pool_refused_total",
                               "pooling requests refused because the queue was full", labels);
@@ -46,7 +47,7 @@ struct PoolMetrics {
   Histogram passes;
   Counter tokens;
   Counter refused;
-  std::array<Counter, kPoolTaskCount> sequences;
+  std::array<Counter, inference::kPoolTaskCount> sequences;
 };
 
 EngineInfo make_info(const PoolingConfig& config, const PoolRunner& runner,
@@ -74,10 +75,10 @@ EngineInfo make_info(const PoolingConfig& config, const PoolRunner& runner,
 /// A request from its submission to its last sequence.
 struct Work {
   SessionId session;
-  EngineRequest request;
+  inference::EngineRequest request;
   size_t next_sequence = 0;
   size_t next_token = 0;
-  PoolAnswer answer;
+  inference::PoolAnswer answer;
 };
 
 /// V1  queue_ ≤ waiting_max; a request leaves it when its first sequence is computed.
@@ -107,8 +108,8 @@ class PoolingService final : public Engine {
   void stop() override;
   SessionId open_session(EngineSink& sink) override;
   void close_session(SessionId session) override;
-  Status submit(SessionId session, EngineRequest request) override;
-  void cancel(SessionId session, RequestKey key) override;
+  Status submit(SessionId session, inference::EngineRequest request) override;
+  void cancel(SessionId session, inference::RequestKey key) override;
   LoadReport load() const override;
   kv::EventLog& events() override { return generating_ ? generating_->events() : no_events_; }
   ForwardPassLog* forward_passes() override {
@@ -140,9 +141,9 @@ class PoolingService final : public Engine {
   kv::EventLog no_events_;
 
   std::deque<Work> active_;
-  std::vector<PoolSequence> sequences_;     // of the pass, and
-  std::vector<std::vector<float>> values_;  // what came of them
-  FlatMap<SessionId, StepOutput> outputs_;  // to deliver
+  std::vector<PoolSequence> sequences_;                // of the pass, and
+  std::vector<std::vector<float>> values_;             // what came of them
+  FlatMap<SessionId, inference::StepOutput> outputs_;  // to deliver
 
   mutable Mutex mutex_;
   std::condition_variable_any work_;
@@ -231,7 +232,7 @@ void PoolingService::close_session(SessionId session) {
   }
 }
 
-Status PoolingService::submit(SessionId session, EngineRequest request) {
+Status PoolingService::submit(SessionId session, inference::EngineRequest request) {
   if (!request.pool) {
     if (!generating_) {
       return Error(Code::kUnsupported, "this model does not generate");
@@ -274,7 +275,7 @@ Status PoolingService::submit(SessionId session, EngineRequest request) {
   return {};
 }
 
-void PoolingService::cancel(SessionId session, RequestKey key) {
+void PoolingService::cancel(SessionId session, inference::RequestKey key) {
   std::optional<SessionId> inner;
   {
     const MutexLock lock(mutex_);
@@ -354,7 +355,7 @@ void PoolingService::pass() {
   size_t tokens = 0;
   std::vector<std::pair<Work*, size_t>> parts;  // how many sequences of whom
   for (Work& work : active_) {
-    const PoolRequest& pool = *work.request.pool;
+    const inference::PoolRequest& pool = *work.request.pool;
     size_t taken = 0;
     while (work.next_sequence < pool.lengths.size()) {
       const uint32_t length = pool.lengths[work.next_sequence];
@@ -380,12 +381,12 @@ void PoolingService::pass() {
   runner_->run(sequences_, values_);
   size_t at = 0;
   for (const auto& [work, taken] : parts) {
-    PoolAnswer& answer = work->answer;
-    const PoolRequest& pool = *work->request.pool;
+    inference::PoolAnswer& answer = work->answer;
+    const inference::PoolRequest& pool = *work->request.pool;
     answer.width = runner_->width(pool.task);
     for (size_t i = 0; i < taken; ++i, ++at) {
       std::vector<float>& made = values_[at];
-      if (pool.task == PoolTask::kTokenEmbed) {
+      if (pool.task == inference::PoolTask::kTokenEmbed) {
         answer.rows.push_back(static_cast<uint32_t>(made.size() / answer.width));
       }
       if (answer.values.empty() && work->next_sequence == 1) {
@@ -432,9 +433,10 @@ void PoolingService::deliver() {
     const MutexLock lock(mutex_);
     running_ = static_cast<uint32_t>(active_.size());
     for (auto& [session, output] : outputs_) {
-      std::erase_if(output.pooled, [&, id = session](const Pooled& pooled) STATOR_REQUIRES(mutex_) {
-        return !live_.has(id, pooled.key);  // cancelled meanwhile
-      });
+      std::erase_if(output.pooled,
+                    [&, id = session](const inference::Pooled& pooled) STATOR_REQUIRES(mutex_) {
+                      return !live_.has(id, pooled.key);  // cancelled meanwhile
+                    });
       live_.remove_ended(session, output);
     }
   }

@@ -41,10 +41,10 @@ std::unique_ptr<Engine> make_pooling_engine(const PoolingConfig& config,
 /// Whether a runner of this kind can do `request`, which has a pool part; kInvalidArgument names
 /// what is wrong. Pure.
 struct PoolLimits {
-  const PoolAbility& ability;
+  const inference::PoolAbility& ability;
   uint32_t vocab_size;
   uint32_t max_model_len;  ///< 0: not known here
 };
-Status check_pool_request(const EngineRequest& request, const PoolLimits& limits);
+Status check_pool_request(const inference::EngineRequest& request, const PoolLimits& limits);
 
 }  // namespace stator::engine

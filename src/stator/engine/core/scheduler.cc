@@ -13,7 +13,7 @@
 namespace stator::engine {
 namespace {
 
-using api::FinishReason;
+using inference::FinishReason;
 
 /// While others run, an admission leaves this share of the pool alone, so that they can grow for a
 /// while before somebody must be preempted and recomputed.
@@ -41,7 +41,7 @@ Scheduler::Scheduler(const EngineConfig& config, kv::BlockPool::Events events)
 
 Scheduler::~Scheduler() = default;
 
-Status Scheduler::add(SessionId session, EngineRequest request, TimePoint now,
+Status Scheduler::add(SessionId session, inference::EngineRequest request, TimePoint now,
                       const KnownPrompt& known, std::unique_ptr<guided::Guide> guide) {
   STATOR_ASSERT(!planned_, "S7: add between plan and commit");
   if (waiting_count() - preempted_waiting_ >= config_.waiting_max) {
@@ -84,7 +84,7 @@ Status Scheduler::add(SessionId session, EngineRequest request, TimePoint now,
   return {};
 }
 
-bool Scheduler::cancel(SessionId session, RequestKey key) {
+bool Scheduler::cancel(SessionId session, inference::RequestKey key) {
   STATOR_ASSERT(!planned_, "S7: cancel between plan and commit");
   const auto found = live_.find(SequenceKey{.session = session, .request = key});
   if (found == live_.end()) {
@@ -511,8 +511,8 @@ void Scheduler::register_full_blocks(Sequence& sequence) {
 
 void Scheduler::accept(Sequence& sequence, Sampled& sampled) {
   STATOR_ASSERT(sampled.drafted.size() <= config_.draft_tokens, "more tokens than there is room");
-  StepOutput& output = output_for(sequence);
-  Delta& delta = output.deltas.emplace_back();
+  inference::StepOutput& output = output_for(sequence);
+  inference::Delta& delta = output.deltas.emplace_back();
   delta.key = sequence.key.request;
   delta.offset = sequence.output_tokens();
   delta.token_begin = static_cast<uint32_t>(output.tokens.size());
@@ -550,7 +550,8 @@ void Scheduler::accept(Sequence& sequence, Sampled& sampled) {
 
 /// Tells the guide of the last token; what ends a sequence is no part of its text. False if the
 /// grammar has no place for it.
-bool Scheduler::follow_grammar(Sequence& sequence, StepOutput& output, Delta& delta) {
+bool Scheduler::follow_grammar(Sequence& sequence, inference::StepOutput& output,
+                               inference::Delta& delta) {
   if (sequence.guide == nullptr || delta.finish == FinishReason::kStop) {
     return true;
   }
@@ -560,7 +561,7 @@ bool Scheduler::follow_grammar(Sequence& sequence, StepOutput& output, Delta& de
   if (delta.finish != FinishReason::kNone || !sequence.guide->must_end()) {
     return true;
   }
-  const api::StopConditions& stop = sequence.stop;
+  const inference::StopConditions& stop = sequence.stop;
   if (stop.ignore_eos || stop.eos_token_ids.empty()) {
     delta.finish = FinishReason::kLength;
   } else if (!sequence.sampling.logprobs) {
@@ -572,7 +573,7 @@ bool Scheduler::follow_grammar(Sequence& sequence, StepOutput& output, Delta& de
 }
 
 /// Nothing of the last delta is sent: its grammar has no place for a token of it.
-void Scheduler::refuse_token(Sequence& sequence, StepOutput& output) {
+void Scheduler::refuse_token(Sequence& sequence, inference::StepOutput& output) {
   output.tokens.resize(output.deltas.back().token_begin);
   output.logprobs.resize(std::min(output.logprobs.size(), output.tokens.size()));
   output.deltas.pop_back();
@@ -585,7 +586,7 @@ void Scheduler::fail(Sequence& sequence, Error error) {
   end(sequence);
 }
 
-void Scheduler::send_prompt_scores(Sequence& sequence, StepOutput& output) const {
+void Scheduler::send_prompt_scores(Sequence& sequence, inference::StepOutput& output) const {
   if (sequence.scores_prompt) {
     output.prompts.push_back(
         {.key = sequence.key.request, .tokens = std::move(sequence.prompt_scores)});
@@ -593,7 +594,8 @@ void Scheduler::send_prompt_scores(Sequence& sequence, StepOutput& output) const
   }
 }
 
-void Scheduler::append_token(Sequence& sequence, TokenId token, StepOutput& output, Delta& delta) {
+void Scheduler::append_token(Sequence& sequence, TokenId token, inference::StepOutput& output,
+                             inference::Delta& delta) {
   ++delta.token_count;
   output.tokens.push_back(token);
   sequence.tokens.push_back(token);
@@ -604,7 +606,7 @@ void Scheduler::append_token(Sequence& sequence, TokenId token, StepOutput& outp
   set_finish(delta, sequence, config_.max_model_len);
 }
 
-StepOutput& Scheduler::output_for(const Sequence& sequence) {
+inference::StepOutput& Scheduler::output_for(const Sequence& sequence) {
   SessionSlot& slot = sessions_[sequence.session_slot];
   if (slot.output == kNone) {
     slot.output = static_cast<uint32_t>(outputs_.size());

@@ -37,7 +37,7 @@ struct StepPlan {
 /// One session's share of what a step produced.
 struct SessionOutput {
   SessionId session;
-  StepOutput output;
+  inference::StepOutput output;
 };
 
 /// Totals since construction.
@@ -114,10 +114,10 @@ class Scheduler {
   /// Queues a request that passed validate(). kOverloaded: the queue is full. kAlreadyExists: the
   /// session has a live request of that key. O(log waiting + tokens).
   /// `guide`: has accepted the request's generated tokens; null: any token may come.
-  Status add(SessionId session, EngineRequest request, TimePoint now, const KnownPrompt& known = {},
-             std::unique_ptr<guided::Guide> guide = nullptr);
+  Status add(SessionId session, inference::EngineRequest request, TimePoint now,
+             const KnownPrompt& known = {}, std::unique_ptr<guided::Guide> guide = nullptr);
   /// Frees the sequence's blocks now; nothing more is said about it. False for an unknown key.
-  bool cancel(SessionId session, RequestKey key);
+  bool cancel(SessionId session, inference::RequestKey key);
   /// The same for everything of one session. O(live sequences).
   void cancel_session(SessionId session);
   /// Ends every live request with a failure of this error.
@@ -211,12 +211,13 @@ class Scheduler {
   // commit()
   void register_full_blocks(Sequence& sequence);
   void accept(Sequence& sequence, Sampled& sampled);
-  void append_token(Sequence& sequence, TokenId token, StepOutput& output, Delta& delta);
-  bool follow_grammar(Sequence& sequence, StepOutput& output, Delta& delta);
-  void refuse_token(Sequence& sequence, StepOutput& output);
+  void append_token(Sequence& sequence, TokenId token, inference::StepOutput& output,
+                    inference::Delta& delta);
+  bool follow_grammar(Sequence& sequence, inference::StepOutput& output, inference::Delta& delta);
+  void refuse_token(Sequence& sequence, inference::StepOutput& output);
   void fail(Sequence& sequence, Error error);
-  void send_prompt_scores(Sequence& sequence, StepOutput& output) const;
-  StepOutput& output_for(const Sequence& sequence);
+  void send_prompt_scores(Sequence& sequence, inference::StepOutput& output) const;
+  inference::StepOutput& output_for(const Sequence& sequence);
   void close_outputs();
 
   std::vector<Sequence*> live_in_arrival_order() const;

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "stator/api/generation.h"
 #include "stator/blocks/block_hash.h"
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
@@ -18,6 +17,7 @@
 #include "stator/engine/api/engine.h"
 #include "stator/engine/core/guess_masks.h"
 #include "stator/guided/grammar.h"
+#include "stator/inference/sampling.h"
 #include "stator/kv/block_handle.h"
 #include "stator/kv/block_identity.h"
 
@@ -26,7 +26,7 @@ namespace stator::engine {
 /// A request as the scheduler names it: keys are unique within a session only.
 struct SequenceKey {
   SessionId session;
-  RequestKey request;
+  inference::RequestKey request;
   friend constexpr auto operator<=>(const SequenceKey&, const SequenceKey&) noexcept = default;
   template <typename H>
   friend H AbslHashValue(H state,
@@ -105,12 +105,12 @@ struct Sequence {
   SequenceHashes hasher;                   ///< over `tokens`; unused without prefix caching
   std::string owner;                       ///< owner_of() its request
   std::shared_ptr<const Adapter> adapter;  ///< null: the model as it is
-  api::SamplingParams sampling;
-  api::StopConditions stop;
-  std::unique_ptr<guided::Guide> guide;           ///< null: any token may come
-  SequenceMasks guess_masks;                      ///< of `guide`
-  bool scores_prompt = false;                     ///< and nothing of the prompt comes from a cache
-  std::vector<api::TokenLogprobs> prompt_scores;  ///< so far, until the first token is sent
+  inference::SamplingParams sampling;
+  inference::StopConditions stop;
+  std::unique_ptr<guided::Guide> guide;  ///< null: any token may come
+  SequenceMasks guess_masks;             ///< of `guide`
+  bool scores_prompt = false;            ///< and nothing of the prompt comes from a cache
+  std::vector<inference::TokenLogprobs> prompt_scores;  ///< so far, until the first token is sent
 
   /// The full blocks that have been hashed, the first `count` of them. A view.
   kv::SequenceBlocks full_blocks(size_t count) const {

@@ -23,7 +23,7 @@ bool LiveRequests::close(SessionId session) {
   return true;
 }
 
-Status LiveRequests::add(SessionId session, RequestKey key) {
+Status LiveRequests::add(SessionId session, inference::RequestKey key) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) {
     return Error(Code::kNotFound, "the session with the engine is closed; open a new one");
@@ -36,12 +36,12 @@ Status LiveRequests::add(SessionId session, RequestKey key) {
   return {};
 }
 
-bool LiveRequests::contains(SessionId session, RequestKey key) const {
+bool LiveRequests::contains(SessionId session, inference::RequestKey key) const {
   const auto found = sessions_.find(session);
   return found != sessions_.end() && found->second.contains(key);
 }
 
-bool LiveRequests::remove(SessionId session, RequestKey key) {
+bool LiveRequests::remove(SessionId session, inference::RequestKey key) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end() || found->second.erase(key) == 0) {
     return false;
@@ -50,21 +50,21 @@ bool LiveRequests::remove(SessionId session, RequestKey key) {
   return true;
 }
 
-bool LiveRequests::has(SessionId session, RequestKey key) const {
+bool LiveRequests::has(SessionId session, inference::RequestKey key) const {
   const auto found = sessions_.find(session);
   return found != sessions_.end() && found->second.contains(key);
 }
 
-void LiveRequests::remove_ended(SessionId session, const StepOutput& step) {
-  for (const Delta& delta : step.deltas) {
-    if (delta.finish != api::FinishReason::kNone) {
+void LiveRequests::remove_ended(SessionId session, const inference::StepOutput& step) {
+  for (const inference::Delta& delta : step.deltas) {
+    if (delta.finish != inference::FinishReason::kNone) {
       remove(session, delta.key);
     }
   }
-  for (const Failure& failure : step.failures) {
+  for (const inference::Failure& failure : step.failures) {
     remove(session, failure.key);
   }
-  for (const Pooled& pooled : step.pooled) {
+  for (const inference::Pooled& pooled : step.pooled) {
     remove(session, pooled.key);
   }
 }
@@ -79,7 +79,7 @@ void Sinks::remove(SessionId session) {
   sinks_.erase(session);
 }
 
-void Sinks::deliver(SessionId session, StepOutput step) {
+void Sinks::deliver(SessionId session, inference::StepOutput step) {
   const MutexLock lock(mutex_);
   if (const auto found = sinks_.find(session); found != sinks_.end()) {
     found->second->on_step(std::move(step));

@@ -23,17 +23,17 @@ class LiveRequests {
   /// With all its requests. False: it is not open.
   bool close(SessionId session);
   /// kNotFound for a closed session, kAlreadyExists for a live key.
-  Status add(SessionId session, RequestKey key);
-  bool contains(SessionId session, RequestKey key) const;
+  Status add(SessionId session, inference::RequestKey key);
+  bool contains(SessionId session, inference::RequestKey key) const;
   /// False: it is not live.
-  bool remove(SessionId session, RequestKey key);
+  bool remove(SessionId session, inference::RequestKey key);
   /// Those whose last word is in `step`.
-  void remove_ended(SessionId session, const StepOutput& step);
-  bool has(SessionId session, RequestKey key) const;
+  void remove_ended(SessionId session, const inference::StepOutput& step);
+  bool has(SessionId session, inference::RequestKey key) const;
   size_t size() const { return size_; }
 
  private:
-  FlatMap<SessionId, FlatSet<RequestKey>> sessions_;
+  FlatMap<SessionId, FlatSet<inference::RequestKey>> sessions_;
   size_t size_ = 0;
   uint64_t next_session_ = 1;
 };
@@ -46,7 +46,7 @@ class Sinks {
   void add(SessionId session, EngineSink& sink);
   void remove(SessionId session);
   /// Drops the step of a session that is gone.
-  void deliver(SessionId session, StepOutput step);
+  void deliver(SessionId session, inference::StepOutput step);
 
  private:
   Mutex mutex_;

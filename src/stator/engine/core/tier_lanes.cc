@@ -30,7 +30,7 @@ struct TierLanes::Fetch {
   }
 
   SessionId session;
-  EngineRequest request;
+  inference::EngineRequest request;
   std::unique_ptr<guided::Guide> guide;
   blocks::BlockHasher hasher;
   std::string owner;
@@ -82,7 +82,7 @@ TierLanes::~TierLanes() {
 
 bool TierLanes::park(Parked& ready, TimePoint now) {
   const uint32_t block_size = options_.block_tokens;
-  const bool takes = ready.request.phase == Phase::kDecode && sources_.taker != nullptr;
+  const bool takes = ready.request.phase == inference::Phase::kDecode && sources_.taker != nullptr;
   if (!takes && (ready.request.tokens.size() <= block_size || sources_.lower == nullptr)) {
     return false;
   }
@@ -274,7 +274,7 @@ TimePoint TierLanes::next_deadline() const {
   return next;
 }
 
-bool TierLanes::cancel(SessionId session, RequestKey key) {
+bool TierLanes::cancel(SessionId session, inference::RequestKey key) {
   for (const auto& fetch : fetches_) {
     if (fetch->waits && fetch->session == session && fetch->request.key == key) {
       fetch->waits = false;

@@ -61,7 +61,7 @@ class TierLanes {
 
   struct Parked {
     SessionId session;
-    EngineRequest request;
+    inference::EngineRequest request;
     std::unique_ptr<guided::Guide> guide;
   };
   /// True: it was taken, and comes back from collect() unless it is cancelled.
@@ -70,7 +70,7 @@ class TierLanes {
   std::vector<Parked> collect(TimePoint now);
   /// When collect() has something to do at the latest; max() if nothing waits.
   TimePoint next_deadline() const;
-  bool cancel(SessionId session, RequestKey key);
+  bool cancel(SessionId session, inference::RequestKey key);
   void cancel_session(SessionId session);
   /// All that wait, for the engine is stopping.
   std::vector<Parked> take_all();

@@ -57,7 +57,7 @@ double uniform_of(uint64_t bits) {
   return (static_cast<double>(bits) + 0.5) * 0x1.0p-53;
 }
 
-bool has_penalties(const api::SamplingParams& params) {
+bool has_penalties(const inference::SamplingParams& params) {
   return params.repetition_penalty != 1.0F || params.frequency_penalty != 0.0F ||
          params.presence_penalty != 0.0F;
 }
@@ -79,7 +79,7 @@ void filter(const EffectiveSampling& effective, std::span<float> logits) {
 
 }  // namespace
 
-EffectiveSampling normalize_sampling(const api::SamplingParams& params) {
+EffectiveSampling normalize_sampling(const inference::SamplingParams& params) {
   if (params.greedy()) {
     return {.greedy = true};
   }
@@ -89,14 +89,15 @@ EffectiveSampling normalize_sampling(const api::SamplingParams& params) {
           .min_p = params.min_p};
 }
 
-uint64_t draw_key(const api::SamplingParams& params, uint64_t runner_seed, uint64_t sequence) {
+uint64_t draw_key(const inference::SamplingParams& params, uint64_t runner_seed,
+                  uint64_t sequence) {
   if (params.seed && *params.seed != -1) {
     return mix64(static_cast<uint64_t>(*params.seed));
   }
   return mix64(mix64(runner_seed) ^ sequence);
 }
 
-api::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, uint32_t top) {
+inference::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, uint32_t top) {
   const double maximum = highest(raw);
   double sum = 0;
   for (const float logit : raw) {
@@ -106,7 +107,7 @@ api::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, u
   const auto entry = [&](TokenId id, uint32_t rank) {
     const auto logprob = static_cast<float>(raw[id] - log_sum);
     // Written so that NaN (every logit −∞) becomes the floor, too.
-    return api::TokenLogprob{
+    return inference::TokenLogprob{
         .token = id, .logprob = logprob > kLogprobFloor ? logprob : kLogprobFloor, .rank = rank};
   };
   // Orders NaN, too.
@@ -116,7 +117,7 @@ api::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, u
     const auto likelier = std::ranges::count_if(raw, [&](float other) { return other > own; });
     return static_cast<uint32_t>(likelier) + 1;
   };
-  api::TokenLogprobs result;
+  inference::TokenLogprobs result;
   result.sampled = entry(token, rank_of(token));
   const size_t count = std::min<size_t>(top, raw.size());
   if (count == 0) {
@@ -137,8 +138,8 @@ api::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, u
   return result;
 }
 
-void apply_mask(std::span<const uint64_t> allowed, bool may_end, const api::StopConditions* stop,
-                std::span<float> logits) {
+void apply_mask(std::span<const uint64_t> allowed, bool may_end,
+                const inference::StopConditions* stop, std::span<float> logits) {
   std::vector<std::pair<TokenId, float>> ends;
   if (may_end && stop != nullptr) {
     const auto keep = [&](const std::vector<TokenId>& ids) {
@@ -177,7 +178,8 @@ void apply_mask(std::span<const uint64_t> allowed, bool may_end, const api::Stop
   }
 }
 
-void ban_stop_tokens(const api::StopConditions& stop, size_t generated, std::span<float> logits) {
+void ban_stop_tokens(const inference::StopConditions& stop, size_t generated,
+                     std::span<float> logits) {
   if (generated >= stop.min_tokens) {
     return;
   }
@@ -190,7 +192,7 @@ void ban_stop_tokens(const api::StopConditions& stop, size_t generated, std::spa
   }
 }
 
-void add_logit_bias(const api::SamplingParams& params, std::span<float> logits) {
+void add_logit_bias(const inference::SamplingParams& params, std::span<float> logits) {
   for (const auto& [token, bias] : params.logit_bias) {
     if (token < logits.size()) {
       logits[token] += bias;
@@ -309,7 +311,7 @@ TokenId draw(std::span<const float> logits, uint64_t key, uint64_t index) {
 Sampler::Sampler(uint32_t vocab_size) : output_counts_(vocab_size), repeated_(vocab_size) {}
 
 void Sampler::apply_penalties(const SampleRequest& request) {
-  const api::SamplingParams& params = *request.params;
+  const inference::SamplingParams& params = *request.params;
   const auto penalize_once = [&](TokenId token) {
     if (token >= request.logits.size() || repeated_[token]) {
       return;
@@ -343,7 +345,7 @@ void Sampler::apply_penalties(const SampleRequest& request) {
 }
 
 SampleResult Sampler::sample(const SampleRequest& request) {
-  const api::SamplingParams& params = *request.params;
+  const inference::SamplingParams& params = *request.params;
   const std::span<float> logits = request.logits;
   if (!request.finite) {
     tame(logits);

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "stator/api/generation.h"
 #include "stator/core/ids.h"
+#include "stator/inference/sampling.h"
 
 namespace stator::engine::cpu {
 
@@ -37,25 +37,26 @@ struct EffectiveSampling {
   uint32_t top_k = 0;
   float min_p = 0.0F;
 };
-EffectiveSampling normalize_sampling(const api::SamplingParams& params);
+EffectiveSampling normalize_sampling(const inference::SamplingParams& params);
 
 /// What the draws of one request are keyed with: its seed, or without one (absent or −1) a mix of
 /// the runner's seed and the sequence's id.
-uint64_t draw_key(const api::SamplingParams& params, uint64_t runner_seed, uint64_t sequence);
+uint64_t draw_key(const inference::SamplingParams& params, uint64_t runner_seed, uint64_t sequence);
 
 // The steps, one function each; `logits` has one entry per vocabulary entry.
 
 /// Step 1. Log-softmax of the raw logits at `token`, and the `top` most likely tokens (fewer if the
 /// vocabulary is smaller), ties by lower id. Rank is 1 + the number of strictly likelier tokens.
-api::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, uint32_t top);
+inference::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, uint32_t top);
 /// Step 0. EOS and stop tokens are allowed if `may_end`, whatever their bits; EOS never with
 /// ignore_eos.
-void apply_mask(std::span<const uint64_t> allowed, bool may_end, const api::StopConditions* stop,
-                std::span<float> logits);
+void apply_mask(std::span<const uint64_t> allowed, bool may_end,
+                const inference::StopConditions* stop, std::span<float> logits);
 /// Step 2. `generated` is the number of output tokens so far.
-void ban_stop_tokens(const api::StopConditions& stop, size_t generated, std::span<float> logits);
+void ban_stop_tokens(const inference::StopConditions& stop, size_t generated,
+                     std::span<float> logits);
 /// Step 3. Ids outside the vocabulary are ignored.
-void add_logit_bias(const api::SamplingParams& params, std::span<float> logits);
+void add_logit_bias(const inference::SamplingParams& params, std::span<float> logits);
 /// Steps 7 to 9, on logits already divided by the temperature.
 void apply_min_p(float min_p, std::span<float> logits);
 void apply_top_k(uint32_t top_k, std::span<float> logits);
@@ -72,10 +73,10 @@ struct SampleRequest {
   std::span<float> logits;  ///< raw on entry, scratch afterwards
   std::span<const TokenId> prompt;
   std::span<const TokenId> output;  ///< generated so far
-  const api::SamplingParams* params = nullptr;
-  const api::StopConditions* stop = nullptr;  ///< may be null: no min_tokens
-  uint64_t key = 0;                           ///< of draw_key()
-  bool finite = false;                        ///< all_finite(logits): they need no second look
+  const inference::SamplingParams* params = nullptr;
+  const inference::StopConditions* stop = nullptr;  ///< may be null: no min_tokens
+  uint64_t key = 0;                                 ///< of draw_key()
+  bool finite = false;  ///< all_finite(logits): they need no second look
   /// As in SequenceSlice.
   std::span<const uint64_t> allowed = {};
   bool may_end = true;
@@ -83,7 +84,7 @@ struct SampleRequest {
 
 struct SampleResult {
   TokenId token = 0;
-  std::optional<api::TokenLogprobs> logprobs;  ///< if the parameters ask for them
+  std::optional<inference::TokenLogprobs> logprobs;  ///< if the parameters ask for them
 };
 
 /// Runs all steps. Keeps scratch space of the vocabulary's size.

@@ -26,7 +26,7 @@ uint32_t count_slots(std::span<const std::byte> staging, uint64_t block_bytes) {
 
 /// One prompt.
 struct Giver::Entry {
-  Entry(SequenceKey key_in, const EngineRequest& request, std::string owner_in,
+  Entry(SequenceKey key_in, const inference::EngineRequest& request, std::string owner_in,
         uint32_t block_tokens)
       : key(key_in),
         id(request.handoff.id),
@@ -93,7 +93,7 @@ Counter Giver::given(std::string_view outcome) {
                           {{"engine", options_.engine_name}, {"outcome", std::string(outcome)}});
 }
 
-void Giver::accept(SequenceKey key, const EngineRequest& request, std::string owner) {
+void Giver::accept(SequenceKey key, const inference::EngineRequest& request, std::string owner) {
   auto entry = std::make_unique<Entry>(key, request, std::move(owner), options_.block_tokens);
   entry->names = storage::name_blocks(options_.space, entry->sequence());
   const MutexLock lock(mutex_);
@@ -214,8 +214,8 @@ void Giver::on_outputs(std::span<const SessionOutput> outputs) {
       return;
     }
     for (const auto& [session, output] : outputs) {
-      for (const Delta& delta : output.deltas) {
-        Entry* const entry = delta.finish == api::FinishReason::kNone
+      for (const inference::Delta& delta : output.deltas) {
+        Entry* const entry = delta.finish == inference::FinishReason::kNone
                                  ? nullptr
                                  : find({.session = session, .request = delta.key});
         if (entry != nullptr) {
@@ -223,7 +223,7 @@ void Giver::on_outputs(std::span<const SessionOutput> outputs) {
           news = true;
         }
       }
-      for (const Failure& failure : output.failures) {
+      for (const inference::Failure& failure : output.failures) {
         if (Entry* const entry = find({.session = session, .request = failure.key})) {
           end_prompt(*entry, Verdict::kCancelled);
           news = true;
@@ -236,7 +236,7 @@ void Giver::on_outputs(std::span<const SessionOutput> outputs) {
   }
 }
 
-void Giver::cancel(SessionId session, RequestKey key) {
+void Giver::cancel(SessionId session, inference::RequestKey key) {
   {
     const MutexLock lock(mutex_);
     Entry* const entry = find({.session = session, .request = key});

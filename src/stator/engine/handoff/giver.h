@@ -63,13 +63,13 @@ class Giver {
   Giver& operator=(const Giver&) = delete;
 
   /// `owner`: owner_of() the request, by which its blocks are told from others' of equal tokens.
-  void accept(SequenceKey key, const EngineRequest& request, std::string owner);
+  void accept(SequenceKey key, const inference::EngineRequest& request, std::string owner);
   /// Offers of those that begin to be computed, each once; `outputs` grows.
   void offers(std::span<Sequence* const> admitted, std::vector<SessionOutput>& outputs);
   /// Copies the blocks that the plan's pass has completed, and those it found in caches.
   void stage(const StepPlan& plan, ModelRunner& runner);
   void on_outputs(std::span<const SessionOutput> outputs);
-  void cancel(SessionId session, RequestKey key);
+  void cancel(SessionId session, inference::RequestKey key);
   void cancel_session(SessionId session);
   /// Blocks that are still being computed or may still be fetched.
   size_t owed() const;

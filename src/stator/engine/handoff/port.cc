@@ -53,7 +53,7 @@ Status Port::start() {
                              to_string(options_.role), options_.listen_host));
   }
   std::span<std::byte> staging;
-  if (options_.role == WorkerRole::kPrefill && options_.block_bytes > 0) {
+  if (options_.role == inference::WorkerRole::kPrefill && options_.block_bytes > 0) {
     staging = agent_->allocate(options_.staging_bytes);
     const transfer::Desc whole{.addr = reinterpret_cast<uint64_t>(staging.data()),
                                .len = staging.size()};
@@ -65,7 +65,7 @@ Status Port::start() {
   }
   STATOR_TRY(const auto known, transfer::decode_metadata(agent_->local_md()));
   Link& link = *this;
-  if (options_.role == WorkerRole::kPrefill) {
+  if (options_.role == inference::WorkerRole::kPrefill) {
     Giver::Options giver{.engine_name = options_.engine_name,
                          .kind = ability_.kind,
                          .space = options_.space,

@@ -15,17 +15,17 @@
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/core/result.h"
-#include "stator/engine/api/handoff.h"
 #include "stator/engine/handoff/giver.h"
 #include "stator/engine/handoff/link.h"
 #include "stator/engine/handoff/taker.h"
+#include "stator/inference/handoff.h"
 #include "stator/net/thread.h"
 #include "stator/transfer/agent.h"
 
 namespace stator::engine::handoff {
 
 struct PortOptions {
-  WorkerRole role = WorkerRole::kPrefill;  ///< or kDecode
+  inference::WorkerRole role = inference::WorkerRole::kPrefill;  ///< or kDecode
   std::string engine_kind = "cpu";
   std::string engine_name = "engine";  ///< label on metrics
   storage::Digest space{};  ///< what blocks are: workers of equal ones understand each other
@@ -49,7 +49,7 @@ class Port final : private Link {
   Port(Private key, PortOptions options, Clock& clock, Metrics& metrics);
   ~Port() override;
 
-  const HandoffAbility& ability() const { return ability_; }
+  const inference::HandoffAbility& ability() const { return ability_; }
   const PortOptions& options() const { return options_; }
   /// Null at decode workers.
   Giver* giver() { return giver_.get(); }
@@ -76,7 +76,7 @@ class Port final : private Link {
   const PortOptions options_;
   Clock& clock_;
   Metrics& metrics_;
-  HandoffAbility ability_;
+  inference::HandoffAbility ability_;
   Counter garbled_;
 
   Mutex mutex_;

@@ -119,7 +119,7 @@ void Taker::stop(Pull& pull, End end) {
 
 void Taker::start(Pull& pull, TimePoint now) {
   pull.began = pull.heard = pull.asked = now;
-  const Handoff& handoff = pull.want.handoff;
+  const inference::Handoff& handoff = pull.want.handoff;
   const auto invitation = decode_invitation(handoff.payload);
   if (!invitation || handoff.kind != options_.kind || invitation->space != options_.space ||
       invitation->block_bytes != options_.block_bytes) {

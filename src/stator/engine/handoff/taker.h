@@ -14,9 +14,9 @@
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
-#include "stator/engine/api/handoff.h"
 #include "stator/engine/handoff/link.h"
 #include "stator/engine/handoff/messages.h"
+#include "stator/inference/handoff.h"
 #include "stator/storage/block_name.h"
 #include "stator/transfer/agent.h"
 
@@ -53,7 +53,7 @@ class Taker {
   Taker& operator=(const Taker&) = delete;
 
   struct Want {
-    Handoff handoff;
+    inference::Handoff handoff;
     std::vector<storage::BlockName> names;     ///< of blocks `begin` and later
     size_t begin = 0;                          ///< in the prompt
     std::vector<std::span<std::byte>> places;  ///< parallel to names, in registered memory

@@ -49,24 +49,25 @@ class FaultyEngine;
 class FaultySink final : public EngineSink {
  public:
   FaultySink(FaultyEngine& engine, EngineSink& sink) : engine_(engine), sink_(sink) {}
-  void on_step(StepOutput output) noexcept override;
-  void strike(RequestKey key, Struck struck) {
+  void on_step(inference::StepOutput output) noexcept override;
+  void strike(inference::RequestKey key, Struck struck) {
     const MutexLock lock(mutex_);
     struck_.insert_or_assign(key, struck);
   }
-  void forget(RequestKey key) {
+  void forget(inference::RequestKey key) {
     const MutexLock lock(mutex_);
     struck_.erase(key);
   }
 
  private:
-  void filter(StepOutput& output);
-  void tell(const StepOutput& output, const Delta& delta, uint32_t tokens, StepOutput& told) const;
+  void filter(inference::StepOutput& output);
+  void tell(const inference::StepOutput& output, const inference::Delta& delta, uint32_t tokens,
+            inference::StepOutput& told) const;
 
   FaultyEngine& engine_;
   EngineSink& sink_;
   Mutex mutex_;
-  FlatMap<RequestKey, Struck> struck_ STATOR_GUARDED_BY(mutex_);
+  FlatMap<inference::RequestKey, Struck> struck_ STATOR_GUARDED_BY(mutex_);
 };
 
 class FaultyEngine final : public Engine {
@@ -106,8 +107,8 @@ class FaultyEngine final : public Engine {
     sinks_.erase(session);
   }
 
-  Status submit(SessionId session, EngineRequest request) override {
-    const RequestKey key = request.key;
+  Status submit(SessionId session, inference::EngineRequest request) override {
+    const inference::RequestKey key = request.key;
     std::shared_ptr<FaultySink> sink;
     std::optional<Stroke> stroke;
     {
@@ -131,7 +132,7 @@ class FaultyEngine final : public Engine {
     }
     return submitted;
   }
-  void cancel(SessionId session, RequestKey key) override {
+  void cancel(SessionId session, inference::RequestKey key) override {
     engine_->cancel(session, key);
     std::shared_ptr<FaultySink> sink;
     {
@@ -197,7 +198,7 @@ class FaultyEngine final : public Engine {
   const std::unique_ptr<Engine> engine_;  // the last one made, the first one gone
 };
 
-void FaultySink::on_step(StepOutput output) noexcept {
+void FaultySink::on_step(inference::StepOutput output) noexcept {
   filter(output);
   engine_.on_tokens(output.tokens.size());
   if (!output.deltas.empty() || !output.failures.empty() || !output.pooled.empty()) {
@@ -206,14 +207,14 @@ void FaultySink::on_step(StepOutput output) noexcept {
 }
 
 /// Leaves out what those struck must not say.
-void FaultySink::filter(StepOutput& output) {
+void FaultySink::filter(inference::StepOutput& output) {
   const MutexLock lock(mutex_);
   if (struck_.empty()) {
     return;
   }
-  StepOutput told;
+  inference::StepOutput told;
   told.offers = std::move(output.offers);
-  for (Failure& failure : output.failures) {
+  for (inference::Failure& failure : output.failures) {
     const auto at = struck_.find(failure.key);
     const bool silent = at != struck_.end() && at->second.over;
     struck_.erase(failure.key);
@@ -221,7 +222,7 @@ void FaultySink::filter(StepOutput& output) {
       told.failures.push_back(std::move(failure));
     }
   }
-  for (const Delta& delta : output.deltas) {
+  for (const inference::Delta& delta : output.deltas) {
     const auto at = struck_.find(delta.key);
     if (at == struck_.end()) {
       tell(output, delta, delta.token_count, told);
@@ -244,7 +245,7 @@ void FaultySink::filter(StepOutput& output) {
         }
       }
     }
-    if (delta.finish != api::FinishReason::kNone) {
+    if (delta.finish != inference::FinishReason::kNone) {
       struck_.erase(at);
     }
   }
@@ -252,13 +253,13 @@ void FaultySink::filter(StepOutput& output) {
 }
 
 /// The first `tokens` of a delta; its end goes with its last one.
-void FaultySink::tell(const StepOutput& output, const Delta& delta, uint32_t tokens,
-                      StepOutput& told) const {
-  Delta part = delta;
+void FaultySink::tell(const inference::StepOutput& output, const inference::Delta& delta,
+                      uint32_t tokens, inference::StepOutput& told) const {
+  inference::Delta part = delta;
   part.token_begin = static_cast<uint32_t>(told.tokens.size());
   part.token_count = tokens;
   if (tokens < delta.token_count) {
-    part.finish = api::FinishReason::kNone;
+    part.finish = inference::FinishReason::kNone;
     part.stopped_by_token = false;
   }
   const auto ids = output.tokens_of(delta).first(tokens);

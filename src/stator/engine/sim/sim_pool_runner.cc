@@ -38,17 +38,17 @@ class SimPoolRunner final : public PoolRunner {
     }
   }
 
-  const PoolAbility& ability() const override { return ability_; }
+  const inference::PoolAbility& ability() const override { return ability_; }
   uint32_t vocab_size() const override { return config_.vocab_size; }
   uint32_t max_model_len() const override { return config_.max_model_len; }
-  uint32_t width(PoolTask task) const override {
+  uint32_t width(inference::PoolTask task) const override {
     switch (task) {
-      case PoolTask::kEmbed:
-      case PoolTask::kTokenEmbed:
+      case inference::PoolTask::kEmbed:
+      case inference::PoolTask::kTokenEmbed:
         return config_.width;
-      case PoolTask::kClassify:
+      case inference::PoolTask::kClassify:
         return config_.classes;
-      case PoolTask::kScore:
+      case inference::PoolTask::kScore:
         return 1;
     }
     return 1;
@@ -70,7 +70,7 @@ class SimPoolRunner final : public PoolRunner {
  private:
   void run_one(const PoolSequence& sequence, std::vector<float>& out) const {
     switch (sequence.task) {
-      case PoolTask::kEmbed:
+      case inference::PoolTask::kEmbed:
         out.resize(config_.width);
         for (const TokenId token : sequence.tokens) {
           add_token(token, out);
@@ -79,7 +79,7 @@ class SimPoolRunner final : public PoolRunner {
           normalize(out);
         }
         return;
-      case PoolTask::kTokenEmbed:
+      case inference::PoolTask::kTokenEmbed:
         out.resize(config_.width * sequence.tokens.size());
         for (size_t i = 0; i < sequence.tokens.size(); ++i) {
           const auto row = std::span(out).subspan(i * config_.width, config_.width);
@@ -87,10 +87,10 @@ class SimPoolRunner final : public PoolRunner {
           normalize(row);
         }
         return;
-      case PoolTask::kClassify:
+      case inference::PoolTask::kClassify:
         classify(sequence, out);
         return;
-      case PoolTask::kScore:
+      case inference::PoolTask::kScore:
         out.push_back(overlap(sequence));
         return;
     }
@@ -136,7 +136,7 @@ class SimPoolRunner final : public PoolRunner {
   }
 
   const SimPoolConfig config_;
-  PoolAbility ability_;
+  inference::PoolAbility ability_;
 };
 
 }  // namespace

@@ -15,8 +15,8 @@ struct SimPoolConfig {
   uint64_t seed = 0;     ///< another seed is another model
   uint32_t width = 384;  ///< numbers per vector, 1 … 65,536
   uint32_t classes = 3;
-  PoolTasks tasks = {PoolTask::kEmbed, PoolTask::kTokenEmbed, PoolTask::kClassify,
-                     PoolTask::kScore};
+  inference::PoolTasks tasks = {inference::PoolTask::kEmbed, inference::PoolTask::kTokenEmbed,
+                                inference::PoolTask::kClassify, inference::PoolTask::kScore};
   std::shared_ptr<const perf::TimingModel> timing;  ///< null: no waiting; shared with other engines
   double speedup = 1;  ///< divides that time; 0 or infinity: no waiting
 };

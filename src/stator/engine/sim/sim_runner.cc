@@ -188,7 +188,7 @@ class SimRunner final : public ModelRunner {
     if (said < reply->tokens.size()) {
       return reply->tokens[said];
     }
-    const api::StopConditions& stop = *slice.stop;
+    const inference::StopConditions& stop = *slice.stop;
     const bool may_stop =
         said >= stop.min_tokens && !stop.ignore_eos && !stop.eos_token_ids.empty();
     return may_stop ? std::optional(stop.eos_token_ids.front()) : std::nullopt;
@@ -223,7 +223,7 @@ class SimRunner final : public ModelRunner {
   /// A token of the mask by hash, from the printable range if that has any; the end as soon as it
   /// may come.
   static TokenId choose_allowed(const SequenceSlice& slice, uint64_t state, size_t said) {
-    const api::StopConditions& stop = *slice.stop;
+    const inference::StopConditions& stop = *slice.stop;
     std::vector<TokenId> tokens;
     for (size_t word = 0; word < slice.allowed.size(); ++word) {
       for (uint64_t bits = slice.allowed[word]; bits != 0; bits &= bits - 1) {
@@ -246,7 +246,7 @@ class SimRunner final : public ModelRunner {
     if (!slice.allowed.empty()) {
       return choose_allowed(slice, state, said);
     }
-    const api::StopConditions& stop = *slice.stop;
+    const inference::StopConditions& stop = *slice.stop;
     const bool may_stop = said >= stop.min_tokens;
     const bool wants_eos = config_.eos_every > 0 && !stop.ignore_eos &&
                            !stop.eos_token_ids.empty() &&
@@ -272,10 +272,10 @@ class SimRunner final : public ModelRunner {
   }
 
   /// The sampled token first, then its neighbours in the range, each clearly less likely.
-  api::TokenLogprobs logprobs(TokenId token, uint32_t alternatives, uint64_t state) const {
+  inference::TokenLogprobs logprobs(TokenId token, uint32_t alternatives, uint64_t state) const {
     const uint64_t bits = mix64(state ^ kLogprobStream);
     float logprob = -0.01F - static_cast<float>(bits % 1000) / 1000.0F;
-    api::TokenLogprobs out;
+    inference::TokenLogprobs out;
     out.sampled = {.token = token, .logprob = logprob, .rank = 1};
     const uint32_t count = std::min(alternatives, range_);
     const uint64_t index = token < config_.first_token ? 0 : token - config_.first_token;

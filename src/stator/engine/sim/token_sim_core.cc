@@ -65,7 +65,7 @@ void TokenSimCore::enqueue(const SimRequest& request, TimePoint now) {
     outcome_.rejected.push_back(request.id);
     return;
   }
-  EngineRequest work;
+  inference::EngineRequest work;
   work.key.request = RequestId(request.id);
   work.generated = request.prefilled ? 1 : 0;
   // What full blocks are is known; the tokens behind them begin the answer's blocks.
@@ -145,7 +145,7 @@ void TokenSimCore::finish(SimOutcome& outcome) {
   busy_ = false;
   if (computes_) {
     for (const SessionOutput& output : scheduler_.commit(sampled_)) {
-      for (const Delta& delta : output.output.deltas) {
+      for (const inference::Delta& delta : output.output.deltas) {
         tell(delta);
       }
     }
@@ -173,7 +173,7 @@ void TokenSimCore::fail(TimePoint now, SimOutcome& outcome, std::vector<Lost>& l
   }
 }
 
-void TokenSimCore::tell(const Delta& delta) {
+void TokenSimCore::tell(const inference::Delta& delta) {
   const auto id = static_cast<uint32_t>(delta.key.request.value());
   Answer& answer = answers_.at(id);
   for (uint32_t i = 0; i < delta.token_count; ++i) {
@@ -192,7 +192,7 @@ void TokenSimCore::tell(const Delta& delta) {
       outcome_.grown.push_back({id, answer.tokens});
     }
   }
-  if (delta.finish != api::FinishReason::kNone) {
+  if (delta.finish != inference::FinishReason::kNone) {
     outcome_.finished.push_back(id);
     answers_.erase(id);
   }

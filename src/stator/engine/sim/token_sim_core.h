@@ -39,7 +39,7 @@ class TokenSimCore final : public SimCore {
   bool fits(const SimRequest& request) const;
   void enqueue(const SimRequest& request, TimePoint now);
   void sample(const Sequence& sequence, bool decodes, Sampled& out) const;
-  void tell(const Delta& delta);
+  void tell(const inference::Delta& delta);
 
   SimEngineConfig config_;
   const perf::TimingModel& timing_;

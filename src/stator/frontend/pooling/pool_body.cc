@@ -18,8 +18,8 @@ using api::ApiError;
 using api::ApiResult;
 using api::PoolEncoding;
 using api::PoolRow;
-using engine::PoolAnswer;
-using engine::PoolTask;
+using inference::PoolAnswer;
+using inference::PoolTask;
 
 /// "embd-", "rerank-", …: as vLLM begins its ids.
 std::string_view id_prefix(api::PoolKind kind) {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "stator/api/api_error.h"
-#include "stator/engine/api/pool.h"
 #include "stator/frontend/pooling/pool_plan.h"
+#include "stator/inference/pool.h"
 
 namespace stator::frontend {
 
@@ -23,9 +23,9 @@ struct PoolBody {
 /// that contradicts itself cannot be trusted with this, another may. Dimensions that the vectors
 /// turn out not to have are kInvalidArgument.
 api::ApiResult<PoolBody> make_pool_body(const PoolPlan& plan,
-                                        std::vector<engine::PoolAnswer> answers);
+                                        std::vector<inference::PoolAnswer> answers);
 
 /// About how many bytes that will be.
-size_t pool_body_bytes(const PoolPlan& plan, const std::vector<engine::PoolAnswer>& answers);
+size_t pool_body_bytes(const PoolPlan& plan, const std::vector<inference::PoolAnswer>& answers);
 
 }  // namespace stator::frontend

@@ -10,15 +10,15 @@
 
 #include "stator/api/pool_request.h"
 #include "stator/core/clock.h"
-#include "stator/engine/api/pool.h"
 #include "stator/frontend/model_catalog.h"
+#include "stator/inference/pool.h"
 
 namespace stator::frontend {
 
 /// Sequences that go to a worker together.
 struct PoolPart {
   std::vector<TokenId> tokens;
-  engine::PoolRequest pool;
+  inference::PoolRequest pool;
 };
 
 /// A pooling request after validation and tokenization: what is left is to run its parts, on as
@@ -27,7 +27,7 @@ struct PoolPlan {
   std::shared_ptr<ServedModel> model;
   std::string adapter;  ///< of the model; empty: the model itself
   api::PoolCall call;   ///< of its texts only documents that are sent back are left
-  engine::PoolTask task = engine::PoolTask::kEmbed;
+  inference::PoolTask task = inference::PoolTask::kEmbed;
   /// Scores are made here, from vectors: the first so many sequences are the queries' vectors, the
   /// rest the documents'. 0: the model scores pairs itself.
   size_t compared_queries = 0;

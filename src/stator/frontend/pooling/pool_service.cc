@@ -51,11 +51,11 @@ struct PoolService::Run final : net::ExchangeObserver {
   net::HttpExchange& exchange;
   const std::shared_ptr<PoolPlan> plan;  // shared with the task that writes the body
   const TimePoint received;
-  std::vector<engine::PoolAnswer> answers;  // by part
-  std::vector<RequestId> ids;               // by part, in parts_; those that are not there are void
-  std::vector<uint32_t> attempts;           // by part
-  std::vector<WorkerKey> avoided;           // by all parts: they failed one of them
-  size_t open;                              // parts without an answer
+  std::vector<inference::PoolAnswer> answers;  // by part
+  std::vector<RequestId> ids;      // by part, in parts_; those that are not there are void
+  std::vector<uint32_t> attempts;  // by part
+  std::vector<WorkerKey> avoided;  // by all parts: they failed one of them
+  size_t open;                     // parts without an answer
   net::Timer deadline;
   std::shared_ptr<Writing> writing;  // shared with the compute pool's task
   const RequestSeries* series = nullptr;
@@ -125,11 +125,11 @@ Status PoolService::dispatch(Run& run, size_t index) {
                             .worker = decision->worker,
                             .lease = std::move(decision->lease),
                             .asked = shard_.now()});
-    engine::EngineRequest request{.key = {id, Attempt(0)},
-                                  .tokens = part.tokens,
-                                  .priority = plan.priority,
-                                  .lora_name = plan.adapter,
-                                  .pool = part.pool};
+    inference::EngineRequest request{.key = {id, Attempt(0)},
+                                     .tokens = part.tokens,
+                                     .priority = plan.priority,
+                                     .lora_name = plan.adapter,
+                                     .pool = part.pool};
     if (plan.timeout) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
           run.received + *plan.timeout - shard_.now());
@@ -140,7 +140,7 @@ Status PoolService::dispatch(Run& run, size_t index) {
   }
 }
 
-bool PoolService::take(WorkerId worker, engine::Pooled pooled) {
+bool PoolService::take(WorkerId worker, inference::Pooled pooled) {
   const auto known = parts_.find(pooled.key.request);
   if (known == parts_.end()) {
     return false;
@@ -150,7 +150,7 @@ bool PoolService::take(WorkerId worker, engine::Pooled pooled) {
   parts_.erase(known);
   host_.report_outcome(worker, WorkOutcome::kServed);
   size_t numbers = 0;
-  for (const engine::PoolAnswer& answer : run.answers) {
+  for (const inference::PoolAnswer& answer : run.answers) {
     numbers += answer.values.size();
   }
   if (numbers > kPoolNumbersMax) {
@@ -163,7 +163,7 @@ bool PoolService::take(WorkerId worker, engine::Pooled pooled) {
   return true;
 }
 
-bool PoolService::lose(WorkerId worker, engine::RequestKey key, const Error& error) {
+bool PoolService::lose(WorkerId worker, inference::RequestKey key, const Error& error) {
   const auto known = parts_.find(key.request);
   if (known == parts_.end()) {
     return false;
@@ -221,7 +221,7 @@ void PoolService::finish(Run& run) {
     return;
   }
   run.writing = std::make_shared<Writing>();
-  auto answers = std::make_shared<std::vector<engine::PoolAnswer>>(std::move(run.answers));
+  auto answers = std::make_shared<std::vector<inference::PoolAnswer>>(std::move(run.answers));
   Status taken = environment_.compute.submit(
       {.bytes = bytes, .run = [this, at = &run, plan = run.plan, answers, writing = run.writing] {
          writing->body = make_pool_body(*plan, std::move(*answers));

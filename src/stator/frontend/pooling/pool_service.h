@@ -9,12 +9,13 @@
 
 #include "stator/core/flat_map.h"
 #include "stator/core/result.h"
-#include "stator/engine/api/engine.h"
 #include "stator/frontend/fleet_service.h"
 #include "stator/frontend/frontend_config.h"
 #include "stator/frontend/frontend_metrics.h"
 #include "stator/frontend/pooling/pool_body.h"
 #include "stator/frontend/pooling/pool_plan.h"
+#include "stator/inference/request.h"
+#include "stator/inference/step_output.h"
 #include "stator/net/compute_pool.h"
 #include "stator/net/http_server.h"
 #include "stator/net/shard.h"
@@ -59,8 +60,8 @@ class PoolService {
   size_t active() const { return runs_.size(); }
 
   /// False: not one of ours.
-  bool take(WorkerId worker, engine::Pooled pooled);
-  bool lose(WorkerId worker, engine::RequestKey key, const Error& error);
+  bool take(WorkerId worker, inference::Pooled pooled);
+  bool lose(WorkerId worker, inference::RequestKey key, const Error& error);
   void lose_worker(WorkerId worker, const Error& error);
   /// Looks for parts that wait for too long and for bodies whose message was lost; once a second.
   void sweep();

@@ -25,7 +25,7 @@ using api::ApiResult;
 using api::ApiStatus;
 using api::PoolInput;
 using api::PoolKind;
-using engine::PoolTask;
+using inference::PoolTask;
 
 // A part: long enough that what surrounds it does not count, short enough that workers share a
 // large request and one pass of an engine holds it.
@@ -50,7 +50,7 @@ std::string_view inputs_field(PoolKind kind) {
 /// "it generates, embeds": what the model can do instead.
 std::string abilities(const ServedModel& model) {
   std::string out = model.pool.generates ? "generate" : "";
-  for (size_t i = 0; i < engine::kPoolTaskCount; ++i) {
+  for (size_t i = 0; i < inference::kPoolTaskCount; ++i) {
     if (const auto task = static_cast<PoolTask>(i); model.pool.tasks.has(task)) {
       out += (out.empty() ? "" : ", ") + std::string(to_string(task));
     }
@@ -80,7 +80,7 @@ struct Chosen {
   bool compares = false;
 };
 ApiResult<Chosen> choose_task(const api::PoolCall& call, const ServedModel& model) {
-  const engine::PoolTasks tasks = model.pool.tasks;
+  const inference::PoolTasks tasks = model.pool.tasks;
   switch (call.kind) {
     case PoolKind::kEmbeddings:
       return tasks.has(PoolTask::kEmbed) ? ApiResult<Chosen>(Chosen{PoolTask::kEmbed})
@@ -102,7 +102,7 @@ ApiResult<Chosen> choose_task(const api::PoolCall& call, const ServedModel& mode
     const auto task = default_task(model);
     return task ? ApiResult<Chosen>(Chosen{*task}) : cannot(model, "pool");
   }
-  const auto named = engine::find_pool_task(call.task);
+  const auto named = inference::find_pool_task(call.task);
   if (!named) {
     return api::validation_error("task", fmt::format("task '{}' must be one of embed, token_embed, "
                                                      "classify, score",
@@ -249,7 +249,7 @@ class PartMaker {
                                                             : part.pool.lengths.size() + 1;
     return part.pool.lengths.size() < kPartSequencesMax &&
            part.tokens.size() + tokens <= kPartTokensMax &&
-           rows * std::max(1U, plan_.model->pool.width) <= engine::kPoolValuesMax;
+           rows * std::max(1U, plan_.model->pool.width) <= inference::kPoolValuesMax;
   }
 
   std::string text_of(PoolInput& input) const {

@@ -8,7 +8,7 @@
 namespace stator::frontend {
 namespace {
 
-using api::FinishReason;
+using inference::FinishReason;
 
 class ChoiceDecoderTest : public ::testing::Test {
  protected:

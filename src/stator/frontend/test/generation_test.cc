@@ -10,7 +10,7 @@
 namespace stator::frontend {
 namespace {
 
-using api::FinishReason;
+using inference::FinishReason;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -33,17 +33,17 @@ class GenerationTest : public PrepareFixture {
   /// A worker's step with the tokens of `text` for `choice`, at its next offset.
   Progress feed(Generation& generation, uint32_t choice, std::string_view text,
                 FinishReason finish = FinishReason::kNone) {
-    engine::StepOutput output;
+    inference::StepOutput output;
     output.tokens = tokens_of(text);
     if (finish == FinishReason::kStop) {
       output.tokens.push_back(model_->eos_token_ids.front());
     }
     ChoiceRun& target = generation.choices()[choice];
-    const engine::Delta delta{.key = target.key(),
-                              .offset = target.journal().generated(),
-                              .token_count = static_cast<uint32_t>(output.tokens.size()),
-                              .cached_tokens = target.journal().generated() == 0 ? 1U : 0U,
-                              .finish = finish};
+    const inference::Delta delta{.key = target.key(),
+                                 .offset = target.journal().generated(),
+                                 .token_count = static_cast<uint32_t>(output.tokens.size()),
+                                 .cached_tokens = target.journal().generated() == 0 ? 1U : 0U,
+                                 .finish = finish};
     return generation.on_delta(target, delta, output, TimePoint{});
   }
 
@@ -79,16 +79,16 @@ TEST_F(GenerationTest, WhatAnAnswerCollectsIsHeldInItsBudget) {
   ASSERT_TRUE(plan.has_value()) << plan.error().message();
   {
     Generation generation(std::move(*plan), exchange_, TimePoint{}, &budget);
-    engine::StepOutput output;
+    inference::StepOutput output;
     output.tokens = tokens_of("Hello");
-    const api::TokenLogprob one{.token = output.tokens.front(), .logprob = -0.5F};
+    const inference::TokenLogprob one{.token = output.tokens.front(), .logprob = -0.5F};
     output.logprobs.assign(output.tokens.size(), {.sampled = one, .top = {one, one, one}});
     ChoiceRun& choice = generation.choices()[0];
     size_t before = 0;
     for (int step = 0; step < 300; ++step) {
-      const engine::Delta delta{.key = choice.key(),
-                                .offset = choice.journal().generated(),
-                                .token_count = static_cast<uint32_t>(output.tokens.size())};
+      const inference::Delta delta{.key = choice.key(),
+                                   .offset = choice.journal().generated(),
+                                   .token_count = static_cast<uint32_t>(output.tokens.size())};
       ASSERT_EQ(generation.on_delta(choice, delta, output, TimePoint{}), Progress::kRunning);
       ASSERT_GT(generation.collected_bytes(), before);
       before = generation.collected_bytes();
@@ -239,10 +239,10 @@ TEST_F(GenerationTest, AQuietStreamGetsOneCommentPerInterval) {
 TEST_F(GenerationTest, OutputOfAnEarlierAttemptIsStale) {
   auto generation = start_chat();
   ChoiceRun& choice = generation->choices()[0];
-  engine::StepOutput output;
+  inference::StepOutput output;
   output.tokens = tokens_of("old");
-  engine::Delta delta{.key = choice.key(),
-                      .token_count = static_cast<uint32_t>(output.tokens.size())};
+  inference::Delta delta{.key = choice.key(),
+                         .token_count = static_cast<uint32_t>(output.tokens.size())};
   choice.journal().lose(continuity::Loss::kVanished, {WorkerId(1), 0});
   EXPECT_EQ(generation->on_delta(choice, delta, output, TimePoint{}), Progress::kStale);
   EXPECT_EQ(generation->output_tokens(), 0U);
@@ -252,9 +252,9 @@ TEST_F(GenerationTest, OutputThatSkipsTokensBreaksItsAttempt) {
   auto generation = start_chat();
   feed(*generation, 0, "Hello");
   ChoiceRun& choice = generation->choices()[0];
-  engine::StepOutput output;
+  inference::StepOutput output;
   output.tokens = {1};
-  const engine::Delta delta{
+  const inference::Delta delta{
       .key = choice.key(), .offset = choice.journal().generated() + 1, .token_count = 1};
   EXPECT_EQ(generation->on_delta(choice, delta, output, TimePoint{}), Progress::kBroken);
 }
@@ -263,11 +263,11 @@ TEST_F(GenerationTest, OutputThatRepeatsTokensIsStale) {
   auto generation = start_chat(R"(,"stream":true)");
   feed(*generation, 0, "Hello");
   ChoiceRun& choice = generation->choices()[0];
-  engine::StepOutput output;
+  inference::StepOutput output;
   output.tokens = tokens_of("Hello");
   const std::string sent = exchange_.text;
-  const engine::Delta delta{.key = choice.key(),
-                            .token_count = static_cast<uint32_t>(output.tokens.size())};
+  const inference::Delta delta{.key = choice.key(),
+                               .token_count = static_cast<uint32_t>(output.tokens.size())};
   EXPECT_EQ(generation->on_delta(choice, delta, output, TimePoint{}), Progress::kStale);
   EXPECT_EQ(exchange_.text, sent);
 }
@@ -287,7 +287,7 @@ TEST_F(GenerationTest, AnAnswerGoesOnAtAnotherWorkerAsIfNothingHadHappened) {
     ChoiceRun& choice = generation->choices()[0];
     for (size_t i = 0; i < tokens.size() && !choice.facts().closed; ++i) {
       if (i == lose_after) {
-        const engine::RequestKey old = choice.key();
+        const inference::RequestKey old = choice.key();
         EXPECT_EQ(choice.journal().lose(continuity::Loss::kVanished, {WorkerId(1), 0}),
                   continuity::Journal::Step::kResubmit);
         const auto request = generation->make_engine_request(choice, TimePoint{});
@@ -295,14 +295,14 @@ TEST_F(GenerationTest, AnAnswerGoesOnAtAnotherWorkerAsIfNothingHadHappened) {
         EXPECT_EQ(
             std::vector(request.tokens.end() - static_cast<ptrdiff_t>(i), request.tokens.end()),
             std::vector(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(i)));
-        engine::StepOutput late;
+        inference::StepOutput late;
         late.tokens = {tokens[i]};
         EXPECT_EQ(generation->on_delta(
                       choice, {.key = old, .offset = static_cast<uint32_t>(i), .token_count = 1},
                       late, TimePoint{}),
                   Progress::kStale);
       }
-      engine::StepOutput output;
+      inference::StepOutput output;
       output.tokens = {tokens[i]};
       output.logprobs = {{.sampled = {.token = tokens[i], .logprob = -0.5F, .rank = 1}, .top = {}}};
       generation->on_delta(choice,
@@ -453,9 +453,9 @@ TEST_F(GenerationTest, EchoComesBeforeTheFirstToken) {
   EXPECT_THAT(exchange_.text, HasSubstr(R"("text":"Hi there")"));
 }
 
-engine::StepOutput scored_step(const ChoiceRun& choice, std::vector<TokenId> tokens,
-                               std::span<const TokenId> prompt) {
-  engine::StepOutput output;
+inference::StepOutput scored_step(const ChoiceRun& choice, std::vector<TokenId> tokens,
+                                  std::span<const TokenId> prompt) {
+  inference::StepOutput output;
   for (const TokenId token : tokens) {
     output.logprobs.push_back({{token, -0.5F, 1}, {{token, -0.5F, 1}}});
   }
@@ -574,10 +574,10 @@ class ParsedGenerationTest : public GenerationTest {
     const auto tokens = tokens_of(text);
     ChoiceRun& choice = generation.choices()[0];
     for (const TokenId token : tokens) {
-      engine::StepOutput output;
+      inference::StepOutput output;
       output.tokens = {token};
       output.logprobs = {{.sampled = {.token = token, .logprob = -0.5F, .rank = 1}, .top = {}}};
-      const engine::Delta delta{
+      const inference::Delta delta{
           .key = choice.key(), .offset = choice.journal().generated(), .token_count = 1};
       generation.on_delta(choice, delta, output, TimePoint{});
     }
@@ -695,12 +695,12 @@ TEST_F(ParsedGenerationTest, AStreamWhoseTextIsHeldBackIsKeptAlive) {
   feed(*generation, 0, "Hello");
   const size_t sent = exchange_.text.size();
   ChoiceRun& choice = generation->choices()[0];
-  engine::StepOutput output;
+  inference::StepOutput output;
   output.tokens = tokens_of("<tool_call>");
   const TimePoint later = TimePoint{} + std::chrono::seconds(14);
-  const engine::Delta delta{.key = choice.key(),
-                            .offset = choice.journal().generated(),
-                            .token_count = static_cast<uint32_t>(output.tokens.size())};
+  const inference::Delta delta{.key = choice.key(),
+                               .offset = choice.journal().generated(),
+                               .token_count = static_cast<uint32_t>(output.tokens.size())};
   generation->on_delta(choice, delta, output, later);
   EXPECT_EQ(exchange_.text.size(), sent);
   generation->keep_alive(later + std::chrono::seconds(1), std::chrono::seconds(15));

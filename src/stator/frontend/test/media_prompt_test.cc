@@ -15,7 +15,7 @@ namespace stator::frontend {
 namespace {
 
 using namespace std::string_literals;
-using api::MediaKind;
+using inference::MediaKind;
 using ::testing::HasSubstr;
 
 std::string image_url(char shade, char width = 2) {
@@ -71,12 +71,12 @@ class MediaPromptTest : public PrepareFixture {
 };
 
 TEST(MediaBlocks, TouchingBlocksHaveTheHashesOfTheirMedia) {
-  auto one = std::make_shared<api::MediaBlob>();
+  auto one = std::make_shared<inference::MediaBlob>();
   one->digest = std::string(16, '1') + std::string(48, '0');
-  auto two = std::make_shared<api::MediaBlob>();
+  auto two = std::make_shared<inference::MediaBlob>();
   two->digest = std::string(16, '2') + std::string(48, '0');
   std::vector<TokenId> tokens(16);
-  const std::vector<engine::MediaItem> items = {
+  const std::vector<inference::MediaItem> items = {
       {.blob = two, .detail = {}, .token_begin = 6, .token_count = 3},
       {.blob = one, .detail = {}, .token_begin = 9, .token_count = 0}};
   const uint64_t seed = blocks::hash_seed("", "");
@@ -114,7 +114,7 @@ TEST_F(MediaPromptTest, PromptsThatDifferInThePictureOnlyShareTheirTextsBlocks) 
   EXPECT_EQ(one->ids.ids, other->ids.ids);
   EXPECT_EQ(one->ids.sequences, same->ids.sequences);
   EXPECT_NE(one->ids.sequences, other->ids.sequences);
-  const engine::MediaItem& item = one->media->items.front();
+  const inference::MediaItem& item = one->media->items.front();
   ASSERT_EQ(item.token_count, 3U);
   EXPECT_EQ(std::count(one->ids.ids.begin(), one->ids.ids.end(), kPlaceholder), 3);
   EXPECT_EQ(one->ids.ids[item.token_begin], kPlaceholder);

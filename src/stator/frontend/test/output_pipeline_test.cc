@@ -10,7 +10,7 @@ namespace stator::frontend {
 namespace {
 
 using api::ChoiceFinish;
-using api::FinishReason;
+using inference::FinishReason;
 using parsers::ReasoningMode;
 using parsers::ToolMode;
 

@@ -84,7 +84,7 @@ void Answer::deliver(ChoiceDelta delta) {
     return;
   }
   tokens_ += static_cast<uint32_t>(delta.tokens.size());
-  const bool ends = delta.finish != api::FinishReason::kNone;
+  const bool ends = delta.finish != inference::FinishReason::kNone;
   write(std::move(delta));
   if (fault_.after_tokens > 0 && tokens_ >= fault_.after_tokens && strike()) {
     return;

@@ -28,7 +28,7 @@ struct EngineHost::Job {
   struct Choice {
     ChoiceStream stream;
     SequenceTrace trace;
-    engine::RequestKey key;
+    inference::RequestKey key;
   };
   std::vector<Choice> choices;
 };
@@ -39,7 +39,7 @@ class EngineHost::Rank final : public engine::EngineSink, public kv::EventLogLis
   Rank(EngineHost& host, uint32_t index, size_t blocks_max)
       : host_(host), index_(index), book_(host.config_.engine.block_size, blocks_max) {}
 
-  void on_step(engine::StepOutput output) noexcept override {
+  void on_step(inference::StepOutput output) noexcept override {
     const bool posted = host_.shard_.post(
         [this, output = std::move(output)]() mutable { host_.on_step(index_, output); });
     static_cast<void>(posted);  // false only while the shard stops: nobody reads any more
@@ -166,14 +166,14 @@ Status EngineHost::submit_choice(JobId id, Job& job, uint32_t index) {
   auto& choice = job.choices[index];
   Rank& rank = *ranks_[job.rank];
   const auto& prompt = job.spec.prompts[index / job.spec.n];
-  engine::EngineRequest request{.key = choice.key,
-                                .tokens = prompt,
-                                .sampling = job.spec.sampling,
-                                .stop = job.spec.stop,
-                                .priority = job.spec.priority,
-                                .cache_salt = job.spec.owner.cache_salt,
-                                .lora_name = job.spec.owner.lora_name,
-                                .structured_outputs = {}};
+  inference::EngineRequest request{.key = choice.key,
+                                   .tokens = prompt,
+                                   .sampling = job.spec.sampling,
+                                   .stop = job.spec.stop,
+                                   .priority = job.spec.priority,
+                                   .cache_salt = job.spec.owner.cache_salt,
+                                   .lora_name = job.spec.owner.lora_name,
+                                   .structured_outputs = {}};
   if (job.spec.script) {
     request.stop.eos_token_ids.clear();  // the script says when it ends
     request.stop.stop_token_ids.clear();
@@ -221,17 +221,17 @@ void EngineHost::cancel_all() {
   }
 }
 
-void EngineHost::on_step(uint32_t rank, engine::StepOutput& output) {
-  for (const engine::Delta& delta : output.deltas) {
+void EngineHost::on_step(uint32_t rank, inference::StepOutput& output) {
+  for (const inference::Delta& delta : output.deltas) {
     on_output(rank, output, delta);
   }
-  for (const engine::Failure& failure : output.failures) {
+  for (const inference::Failure& failure : output.failures) {
     on_failed(failure);
   }
 }
 
-void EngineHost::on_output(uint32_t rank_index, const engine::StepOutput& output,
-                           const engine::Delta& delta) {
+void EngineHost::on_output(uint32_t rank_index, const inference::StepOutput& output,
+                           const inference::Delta& delta) {
   const auto place = places_.find(delta.key.request);
   if (place == places_.end()) {
     return;  // cancelled while it was on its way
@@ -256,7 +256,7 @@ void EngineHost::on_output(uint32_t rank_index, const engine::StepOutput& output
   JobObserver& observer = *job.observer;
   if (choice.stream.finished()) {
     places_.erase(delta.key.request);
-    if (delta.finish == api::FinishReason::kNone) {
+    if (delta.finish == inference::FinishReason::kNone) {
       rank.engine_->cancel(rank.session_, delta.key);
     }
     if (--job.open == 0) {
@@ -273,7 +273,7 @@ void EngineHost::on_output(uint32_t rank_index, const engine::StepOutput& output
   }
 }
 
-void EngineHost::on_failed(const engine::Failure& failure) {
+void EngineHost::on_failed(const inference::Failure& failure) {
   const auto place = places_.find(failure.key.request);
   if (place == places_.end()) {
     return;

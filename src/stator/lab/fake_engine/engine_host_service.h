@@ -76,9 +76,9 @@ class EngineHost {
   EngineHost(const FakeConfig& config, const FakeModel& model, net::Shard& shard);
   Status add_rank(uint32_t rank, Metrics& metrics);
   Status submit_choice(JobId id, Job& job, uint32_t choice);
-  void on_step(uint32_t rank, engine::StepOutput& output);
-  void on_output(uint32_t rank, const engine::StepOutput& output, const engine::Delta& delta);
-  void on_failed(const engine::Failure& failure);
+  void on_step(uint32_t rank, inference::StepOutput& output);
+  void on_output(uint32_t rank, const inference::StepOutput& output, const inference::Delta& delta);
+  void on_failed(const inference::Failure& failure);
   /// Reads the events up to and including `last`.
   void drain_events(uint32_t rank, uint64_t last);
   uint32_t least_loaded() const;

@@ -9,12 +9,12 @@
 #include <string_view>
 #include <vector>
 
-#include "stator/api/media.h"
 #include "stator/chat_template/chat_template.h"
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
 #include "stator/engine/core/engine_config.h"
 #include "stator/engine/sim/sim_runner.h"
+#include "stator/inference/media.h"
 #include "stator/media/prompt_rules.h"
 #include "stator/net/http_server.h"
 #include "stator/perf/linear_timing.h"
@@ -101,7 +101,7 @@ struct FakeModel {
   uint32_t max_model_len = 32'768;
   TokenId first_token = 259;  ///< generated tokens come from [first_token, last_token]
   TokenId last_token = 31'999;
-  api::MediaKinds media;           ///< what it takes beside text
+  inference::MediaKinds media;     ///< what it takes beside text
   media::PromptRules media_rules;  ///< which tokens stand for these, where it is known
 };
 

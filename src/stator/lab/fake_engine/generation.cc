@@ -43,7 +43,7 @@ std::optional<ChoiceDelta> ChoiceStream::feed(const Input& input) {
   for (size_t i = 0; i < input.tokens.size() && !finished_; ++i) {
     take_token(input, i);
   }
-  if (!finished_ && input.finish != api::FinishReason::kNone) {
+  if (!finished_ && input.finish != inference::FinishReason::kNone) {
     end(input.finish, {});
   }
   const size_t wanted = sent_first_ ? spec_->stream_interval : 1;
@@ -63,7 +63,7 @@ std::optional<ChoiceDelta> ChoiceStream::feed(const Input& input) {
 
 /// The token itself, or the next one that the request lets pass.
 TokenId ChoiceStream::allowed(TokenId token) const {
-  const api::SamplingParams& sampling = spec_->sampling;
+  const inference::SamplingParams& sampling = spec_->sampling;
   if (!sampling.allowed_token_ids.empty()) {
     return sampling.allowed_token_ids[token % sampling.allowed_token_ids.size()];
   }
@@ -80,7 +80,7 @@ TokenId ChoiceStream::allowed(TokenId token) const {
 
 void ChoiceStream::take_token(const Input& input, size_t at) {
   TokenId token = input.tokens[at];
-  bool is_last = at + 1 == input.tokens.size() && input.finish == api::FinishReason::kStop;
+  bool is_last = at + 1 == input.tokens.size() && input.finish == inference::FinishReason::kStop;
   bool by_token = is_last && input.stopped_by_token;
   const bool script_ends = spec_->script && generated_ >= spec_->script->size();
   if (spec_->script) {
@@ -106,7 +106,7 @@ void ChoiceStream::take_token(const Input& input, size_t at) {
     return;
   }
   if (is_last) {
-    end(api::FinishReason::kStop, by_token ? StopReason(token) : StopReason());
+    end(inference::FinishReason::kStop, by_token ? StopReason(token) : StopReason());
   }
 }
 
@@ -133,7 +133,7 @@ bool ChoiceStream::find_stop(size_t from) {
   }
   text_.resize(best + (spec_->include_stop ? which->size() : 0));
   finished_ = true;
-  delta_.finish = api::FinishReason::kStop;
+  delta_.finish = inference::FinishReason::kStop;
   delta_.stop_reason = *which;
   return true;
 }
@@ -160,7 +160,7 @@ size_t ChoiceStream::held_bytes() const {
   return held;
 }
 
-void ChoiceStream::end(api::FinishReason reason, StopReason why) {
+void ChoiceStream::end(inference::FinishReason reason, StopReason why) {
   text_stream_.finish(text_);
   finished_ = true;
   delta_.finish = reason;

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "stator/api/generation.h"
+#include "stator/inference/sampling.h"
 #include "stator/lab/fake_engine/block_book.h"
 #include "stator/lab/fake_engine/vocabulary.h"
 
@@ -25,8 +25,8 @@ enum class HoldBack : uint8_t {
 struct GenerateSpec {
   std::vector<std::vector<TokenId>> prompts;
   uint32_t n = 1;  ///< choices per prompt; choice i of prompt p has index p · n + i
-  api::SamplingParams sampling;
-  api::StopConditions stop;
+  inference::SamplingParams sampling;
+  inference::StopConditions stop;
   std::vector<std::string> stop_strings;
   bool include_stop = false;
   bool skip_special = true;
@@ -52,8 +52,8 @@ struct ChoiceDelta {
   uint32_t index = 0;
   std::vector<TokenId> tokens;
   std::string text;
-  std::vector<api::TokenLogprobs> logprobs;  ///< parallel to tokens, or empty
-  api::FinishReason finish = api::FinishReason::kNone;
+  std::vector<inference::TokenLogprobs> logprobs;  ///< parallel to tokens, or empty
+  inference::FinishReason finish = inference::FinishReason::kNone;
   StopReason stop_reason;
   uint32_t cached_tokens = 0;  ///< of the prompt, on the first delta
 };
@@ -66,8 +66,8 @@ class ChoiceStream {
 
   struct Input {
     std::span<const TokenId> tokens;
-    std::span<const api::TokenLogprobs> logprobs;
-    api::FinishReason finish = api::FinishReason::kNone;
+    std::span<const inference::TokenLogprobs> logprobs;
+    inference::FinishReason finish = inference::FinishReason::kNone;
     bool stopped_by_token = false;
     uint32_t cached_tokens = 0;
   };
@@ -82,7 +82,7 @@ class ChoiceStream {
   void show_token(TokenId token, bool hidden);
   bool find_stop(size_t from);
   size_t held_bytes() const;
-  void end(api::FinishReason reason, StopReason why);
+  void end(inference::FinishReason reason, StopReason why);
 
   const FakeModel* model_;
   const GenerateSpec* spec_;

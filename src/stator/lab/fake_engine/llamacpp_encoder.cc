@@ -32,7 +32,7 @@ class LlamacppEncoder final : public PlainEncoder {
       json.end_object();
       out += "\n\n";
     }
-    if (delta.finish != api::FinishReason::kNone) {
+    if (delta.finish != inference::FinishReason::kNone) {
       out += "data: ";
       json::Writer json(out);
       append_last(json, delta.index, state, "", {});
@@ -61,12 +61,12 @@ class LlamacppEncoder final : public PlainEncoder {
   }
 
   void append_probabilities(json::Writer& json,
-                            const std::vector<api::TokenLogprobs>& logprobs) const {
+                            const std::vector<inference::TokenLogprobs>& logprobs) const {
     if (!request_.spec.sampling.logprobs || logprobs.empty()) {
       return;
     }
     json.key("completion_probabilities");
-    write_logprob_entries(json, logprobs, [&](const api::TokenLogprob& entry) {
+    write_logprob_entries(json, logprobs, [&](const inference::TokenLogprob& entry) {
       json.key("id").value(entry.token);
       write_chat_logprob(json, token_text(model_, entry.token), entry.logprob);
     });
@@ -87,8 +87,9 @@ class LlamacppEncoder final : public PlainEncoder {
     json.key("stream").value(request_.stream).end_object();
     json.key("prompt").value(request_.prompt_text).key("has_new_line").value(false);
     json.key("truncated").value(false).key("stop_type");
-    json.value(choice.finish == api::FinishReason::kLength ? "limit"
-                                                           : (word != nullptr ? "word" : "eos"));
+    json.value(choice.finish == inference::FinishReason::kLength
+                   ? "limit"
+                   : (word != nullptr ? "word" : "eos"));
     json.key("stopping_word").value(word != nullptr ? std::string_view(*word) : "");
     json.key("tokens_cached").value(prompt_tokens() + choice.tokens.size() - 1);
     const double prompt_ms = (state.first_token_at - state.received_at) * 1e3;

@@ -117,10 +117,10 @@ class LlamacppService final : public DialectService {
     json.key("id").value(0).key("n_ctx").value(slot_context()).end_object();
     json.key("total_slots").value(slots()).key("model_path").value(context_.config.model_path);
     json.key("chat_template").value("").key("build_info").value("b0-stator");
-    const api::MediaKinds media = context_.model.media;
+    const inference::MediaKinds media = context_.model.media;
     json.key("modalities").begin_object();
-    json.key("vision").value(media.has(api::MediaKind::kImage));
-    json.key("audio").value(media.has(api::MediaKind::kAudio)).end_object();
+    json.key("vision").value(media.has(inference::MediaKind::kImage));
+    json.key("audio").value(media.has(inference::MediaKind::kAudio)).end_object();
     json.key("media_marker").value("<__media_sim__>").end_object();
     return out;
   }

@@ -36,7 +36,7 @@ void write_completion_logprobs(json::Writer& json, const std::vector<LogprobRow>
       continue;
     }
     json.begin_object();
-    for (const api::TokenLogprob& entry : row.top) {
+    for (const inference::TokenLogprob& entry : row.top) {
       json.key_escaped(shown(entry.token)).value(static_cast<double>(entry.logprob));
     }
     json.end_object();

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "stator/api/generation.h"
 #include "stator/core/ids.h"
+#include "stator/inference/sampling.h"
 #include "stator/json/writer.h"
 
 namespace stator::fake_engine {
@@ -19,8 +19,8 @@ namespace stator::fake_engine {
 /// One position of a completion's lists.
 struct LogprobRow {
   TokenId token;
-  std::optional<float> logprob;        ///< none: of a prompt's first token
-  std::vector<api::TokenLogprob> top;  ///< empty: null
+  std::optional<float> logprob;              ///< none: of a prompt's first token
+  std::vector<inference::TokenLogprob> top;  ///< empty: null
 };
 
 /// A completion's object of four lists. `shown` says how a token is written; `offset` counts the
@@ -30,14 +30,14 @@ void write_completion_logprobs(json::Writer& json, const std::vector<LogprobRow>
 
 /// [{…,"top_logprobs":[{…}]}]: `members(entry)` writes what stands in the braces.
 template <typename Members>
-void write_logprob_entries(json::Writer& json, const std::vector<api::TokenLogprobs>& logprobs,
-                           Members members) {
+void write_logprob_entries(json::Writer& json,
+                           const std::vector<inference::TokenLogprobs>& logprobs, Members members) {
   json.begin_array();
-  for (const api::TokenLogprobs& entry : logprobs) {
+  for (const inference::TokenLogprobs& entry : logprobs) {
     json.begin_object();
     members(entry.sampled);
     json.key("top_logprobs").begin_array();
-    for (const api::TokenLogprob& other : entry.top) {
+    for (const inference::TokenLogprob& other : entry.top) {
       json.begin_object();
       members(other);
       json.end_object();

@@ -17,7 +17,7 @@
 
 namespace stator::fake_engine {
 namespace {
-using api::MediaKind;
+using inference::MediaKind;
 
 // Of media whose length the model's folder does not tell.
 constexpr uint32_t kTokensDefault = 4;
@@ -97,7 +97,7 @@ MediaResult<std::vector<std::optional<size_t>>> find_places(const FakeModel& mod
                                                             const std::vector<FakeMedium>& media,
                                                             const std::vector<TokenId>& ids) {
   std::vector<std::optional<size_t>> places(media.size());
-  std::array<size_t, api::kMediaKindCount> from{};
+  std::array<size_t, inference::kMediaKindCount> from{};
   for (size_t i = 0; i < media.size(); ++i) {
     const auto token = model.media_rules.placeholder(media[i].kind);
     if (!token) {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "stator/api/media.h"
+#include "stator/inference/media.h"
 #include "stator/lab/fake_engine/block_book.h"
 #include "stator/lab/fake_engine/fake_config.h"
 
@@ -18,7 +18,7 @@ namespace stator::fake_engine {
 
 /// One medium of a request.
 struct FakeMedium {
-  api::MediaKind kind = api::MediaKind::kImage;
+  inference::MediaKind kind = inference::MediaKind::kImage;
   std::string bytes;
   std::string digest;  ///< the client's name of it (`uuid`), else the SHA-256 of its bytes
 };
@@ -26,7 +26,7 @@ template <typename T>
 using MediaResult = std::expected<T, std::string>;
 
 /// Of "data:…;base64,…" or plain base64. Servers that fetch are not pretended.
-MediaResult<FakeMedium> read_medium(api::MediaKind kind, std::string_view source);
+MediaResult<FakeMedium> read_medium(inference::MediaKind kind, std::string_view source);
 
 /// Takes the media out of a conversation; {"type":"image"} (audio, video) stays in each place, or
 /// for templates of texts only the placeholder as text. Refuses kinds that `model` has not.

@@ -22,7 +22,7 @@ class OpenAiEncoder final : public PlainEncoder {
       frame(state, out, [&](json::Writer& json) {
         json.begin_object().key("index").value(delta.index).key("delta").begin_object();
         json.key("role").value("assistant").key("content").value("").end_object();
-        tail(json, api::FinishReason::kNone, {}, {});
+        tail(json, inference::FinishReason::kNone, {}, {});
         json.end_object();
       });
     }
@@ -145,8 +145,8 @@ class OpenAiEncoder final : public PlainEncoder {
     }
   }
 
-  void tail(json::Writer& json, api::FinishReason finish, const StopReason& reason,
-            const std::vector<api::TokenLogprobs>& logprobs) const {
+  void tail(json::Writer& json, inference::FinishReason finish, const StopReason& reason,
+            const std::vector<inference::TokenLogprobs>& logprobs) const {
     json.key("logprobs");
     if (request_.spec.sampling.logprobs && !logprobs.empty()) {
       append_logprobs(json, logprobs);
@@ -155,13 +155,13 @@ class OpenAiEncoder final : public PlainEncoder {
     }
     json.key("finish_reason");
     switch (finish) {
-      case api::FinishReason::kNone:
+      case inference::FinishReason::kNone:
         json.null();
         break;
-      case api::FinishReason::kLength:
+      case inference::FinishReason::kLength:
         json.value("length");
         break;
-      case api::FinishReason::kCancelled:
+      case inference::FinishReason::kCancelled:
         json.value("abort");
         break;
       default:
@@ -181,10 +181,11 @@ class OpenAiEncoder final : public PlainEncoder {
   }
 
   /// llama.cpp has the chat form on both routes.
-  void append_logprobs(json::Writer& json, const std::vector<api::TokenLogprobs>& logprobs) const {
+  void append_logprobs(json::Writer& json,
+                       const std::vector<inference::TokenLogprobs>& logprobs) const {
     if (is_chat() || dialect_ == Dialect::kLlamacpp) {
       json.begin_object().key("content");
-      write_logprob_entries(json, logprobs, [&](const api::TokenLogprob& entry) {
+      write_logprob_entries(json, logprobs, [&](const inference::TokenLogprob& entry) {
         if (dialect_ == Dialect::kLlamacpp) {
           json.key("id").value(entry.token);
         }

@@ -113,8 +113,8 @@ class PlainAnswer final : public Answer {
     if (error.code() == Code::kCancelled) {
       ++counters_.aborted;
       for (PlainChoice& choice : state_.choices) {
-        if (choice.finish == api::FinishReason::kNone) {
-          choice.finish = api::FinishReason::kCancelled;
+        if (choice.finish == inference::FinishReason::kNone) {
+          choice.finish = inference::FinishReason::kCancelled;
         }
       }
       state_.now = wall_seconds();
@@ -123,7 +123,7 @@ class PlainAnswer final : public Answer {
         return;
       }
       ChoiceDelta last;
-      last.finish = api::FinishReason::kCancelled;
+      last.finish = inference::FinishReason::kCancelled;
       std::string out;
       encoder_->append_chunk(last, state_, out);
       encoder_->append_end(state_, out);

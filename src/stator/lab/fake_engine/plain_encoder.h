@@ -16,8 +16,8 @@ namespace stator::fake_engine {
 struct PlainChoice {
   std::vector<TokenId> tokens;
   std::string text;
-  std::vector<api::TokenLogprobs> logprobs;
-  api::FinishReason finish = api::FinishReason::kNone;
+  std::vector<inference::TokenLogprobs> logprobs;
+  inference::FinishReason finish = inference::FinishReason::kNone;
   StopReason stop_reason;
   bool started = false;
 };

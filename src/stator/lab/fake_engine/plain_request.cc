@@ -148,10 +148,10 @@ PlainResult<std::vector<TokenId>> read_messages(const json::Value& body, const P
 
 /// SGLang's lists of media beside the prompt, in the order of their placeholders.
 PlainResult<std::vector<FakeMedium>> read_lists(const json::Value& body, const FakeModel& model) {
-  constexpr std::pair<std::string_view, api::MediaKind> kLists[] = {
-      {"image_data", api::MediaKind::kImage},
-      {"audio_data", api::MediaKind::kAudio},
-      {"video_data", api::MediaKind::kVideo}};
+  constexpr std::pair<std::string_view, inference::MediaKind> kLists[] = {
+      {"image_data", inference::MediaKind::kImage},
+      {"audio_data", inference::MediaKind::kAudio},
+      {"video_data", inference::MediaKind::kVideo}};
   std::vector<FakeMedium> media;
   for (const auto& [name, kind] : kLists) {
     const std::vector<std::string> sources = read_texts(body, name);
@@ -195,7 +195,7 @@ PlainResult<std::vector<TokenId>> read_marked_prompt(const json::Value& prompt,
     if (used == sources.size()) {
       return refuse("number of bitmaps does not match number of markers");
     }
-    auto medium = read_medium(api::MediaKind::kImage, sources[used++]);
+    auto medium = read_medium(inference::MediaKind::kImage, sources[used++]);
     if (!medium) {
       return refuse(std::move(medium.error()));
     }

@@ -66,7 +66,7 @@ class SglangEncoder final : public PlainEncoder {
 
   void meta(json::Writer& json, const PlainChoice& choice, const std::vector<TokenId>& prompt,
             const PlainState& state) const {
-    const bool last = choice.finish != api::FinishReason::kNone;
+    const bool last = choice.finish != inference::FinishReason::kNone;
     const bool streams = request_.stream;
     json.begin_object().key("id").value(state.id).key("finish_reason");
     finish(json, choice);
@@ -119,13 +119,13 @@ class SglangEncoder final : public PlainEncoder {
 
   static void finish(json::Writer& json, const PlainChoice& choice) {
     switch (choice.finish) {
-      case api::FinishReason::kNone:
+      case inference::FinishReason::kNone:
         json.null();
         return;
-      case api::FinishReason::kLength:
+      case inference::FinishReason::kLength:
         json.begin_object().key("type").value("length").key("length").value(choice.tokens.size());
         break;
-      case api::FinishReason::kStop:
+      case inference::FinishReason::kStop:
         json.begin_object().key("type").value("stop").key("matched");
         if (const auto* text = std::get_if<std::string>(&choice.stop_reason)) {
           json.value(*text);
@@ -140,7 +140,7 @@ class SglangEncoder final : public PlainEncoder {
     json.end_object();
   }
 
-  static void triple(json::Writer& json, const api::TokenLogprob& entry) {
+  static void triple(json::Writer& json, const inference::TokenLogprob& entry) {
     json.begin_array().value(static_cast<double>(entry.logprob)).value(entry.token).null();
     json.end_array();
   }
@@ -149,7 +149,7 @@ class SglangEncoder final : public PlainEncoder {
                 const std::vector<TokenId>& prompt) const {
     const uint32_t count = *request_.spec.sampling.logprobs;
     const size_t from = std::min<size_t>(request_.prompt_logprobs_from, prompt.size());
-    const auto top = [&](const std::vector<api::TokenLogprob>& entries, size_t skip) {
+    const auto top = [&](const std::vector<inference::TokenLogprob>& entries, size_t skip) {
       json.begin_array();
       for (size_t i = skip; i < entries.size(); ++i) {
         triple(json, entries[i]);

@@ -52,7 +52,7 @@ double usage_of(const ServerContext& context, uint32_t rank) {
 
 }  // namespace
 
-std::string sglang_model_info(const FakeConfig& config, api::MediaKinds media) {
+std::string sglang_model_info(const FakeConfig& config, inference::MediaKinds media) {
   std::string out;
   json::Writer json(out);
   json.begin_object().key("model_path").value(config.model_path);
@@ -61,8 +61,8 @@ std::string sglang_model_info(const FakeConfig& config, api::MediaKinds media) {
   json.key("preferred_sampling_params").null().key("weight_version").value("default");
   json.key("load_format").value("auto").key("reasoning_parser").null();
   json.key("tool_call_parser").null().key("disaggregation_mode").value(mode_of(config.role));
-  json.key("has_image_understanding").value(media.has(api::MediaKind::kImage));
-  json.key("has_audio_understanding").value(media.has(api::MediaKind::kAudio));
+  json.key("has_image_understanding").value(media.has(inference::MediaKind::kImage));
+  json.key("has_audio_understanding").value(media.has(inference::MediaKind::kAudio));
   json.key("model_type").value("llama").key("architectures").begin_array();
   json.value("LlamaForCausalLM").end_array().end_object();
   return out;

@@ -10,7 +10,7 @@ namespace stator::fake_engine {
 
 // What SGLang tells about itself: the members an integration reads, in the types of 0.5.23. Pure.
 
-std::string sglang_model_info(const FakeConfig& config, api::MediaKinds media);
+std::string sglang_model_info(const FakeConfig& config, inference::MediaKinds media);
 /// `bootstrap_port`: as bound; `event_endpoint`: of rank 0, empty without events.
 std::string sglang_server_info(const ServerContext& context, uint16_t bootstrap_port,
                                const std::string& event_endpoint);

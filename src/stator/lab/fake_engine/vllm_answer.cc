@@ -33,15 +33,15 @@ double widen(float value) {
 
 }  // namespace
 
-std::vector<api::TokenLogprob> prompt_logprobs_at(const FakeModel& model,
-                                                  const std::vector<TokenId>& prompt,
-                                                  size_t position, uint32_t count) {
+std::vector<inference::TokenLogprob> prompt_logprobs_at(const FakeModel& model,
+                                                        const std::vector<TokenId>& prompt,
+                                                        size_t position, uint32_t count) {
   uint64_t state = mix64(position + 1);
   for (size_t i = 0; i <= position; ++i) {
     state = mix64(state ^ prompt[i]);
   }
   const auto rank = static_cast<uint32_t>(100 + state % 900);
-  std::vector<api::TokenLogprob> out{
+  std::vector<inference::TokenLogprob> out{
       {.token = prompt[position],
        .logprob = kPromptLogprob - static_cast<float>(state % 1000) / 100.0F,
        .rank = rank}};
@@ -90,25 +90,25 @@ std::string VllmEncoder::shown(TokenId id) const {
   return request_.tokens_as_ids ? fmt::format("token_id:{}", id) : token_text(model_, id);
 }
 
-std::string_view VllmEncoder::finish_name(api::FinishReason reason) const {
+std::string_view VllmEncoder::finish_name(inference::FinishReason reason) const {
   switch (reason) {
-    case api::FinishReason::kStop:
+    case inference::FinishReason::kStop:
       return request_.tools.mode == VllmToolPlan::Mode::kRequired ? "tool_calls" : "stop";
-    case api::FinishReason::kLength:
+    case inference::FinishReason::kLength:
       return "length";
-    case api::FinishReason::kCancelled:
+    case inference::FinishReason::kCancelled:
       return "abort";
-    case api::FinishReason::kError:
+    case inference::FinishReason::kError:
       return "error";
-    case api::FinishReason::kNone:
+    case inference::FinishReason::kNone:
       break;
   }
   return "";
 }
 
-void VllmEncoder::finish(json::Writer& json, api::FinishReason reason) const {
+void VllmEncoder::finish(json::Writer& json, inference::FinishReason reason) const {
   json.key("finish_reason");
-  reason == api::FinishReason::kNone ? json.null() : json.value(finish_name(reason));
+  reason == inference::FinishReason::kNone ? json.null() : json.value(finish_name(reason));
 }
 
 void VllmEncoder::ids(json::Writer& json, const std::vector<TokenId>& ids, bool wanted) const {
@@ -166,13 +166,13 @@ void VllmEncoder::body_tail(json::Writer& json) const {
 }
 
 void VllmEncoder::completion_logprobs(json::Writer& json,
-                                      const std::vector<api::TokenLogprobs>& logprobs,
+                                      const std::vector<inference::TokenLogprobs>& logprobs,
                                       size_t& offset, const std::vector<TokenId>* prompt) const {
   std::vector<LogprobRow> rows;
   const uint32_t count = request_.spec.sampling.logprobs.value_or(0);
   for (size_t i = 0; prompt != nullptr && i < prompt->size(); ++i) {
-    auto top =
-        i == 0 ? std::vector<api::TokenLogprob>() : prompt_logprobs_at(model_, *prompt, i, count);
+    auto top = i == 0 ? std::vector<inference::TokenLogprob>()
+                      : prompt_logprobs_at(model_, *prompt, i, count);
     rows.push_back({.token = (*prompt)[i],
                     .logprob = i == 0 ? std::nullopt : std::optional(top.front().logprob),
                     .top = std::move(top)});
@@ -188,18 +188,18 @@ void VllmEncoder::completion_logprobs(json::Writer& json,
 }
 
 void VllmEncoder::chat_logprobs(json::Writer& json,
-                                const std::vector<api::TokenLogprobs>& logprobs) const {
+                                const std::vector<inference::TokenLogprobs>& logprobs) const {
   json.begin_object().key("content");
-  write_logprob_entries(json, logprobs, [&](const api::TokenLogprob& entry) {
+  write_logprob_entries(json, logprobs, [&](const inference::TokenLogprob& entry) {
     write_chat_logprob(json, shown(entry.token), entry.logprob);
   });
   json.end_object();
 }
 
 void VllmEncoder::id_logprobs(json::Writer& json,
-                              const std::vector<api::TokenLogprobs>& logprobs) const {
+                              const std::vector<inference::TokenLogprobs>& logprobs) const {
   json.begin_object().key("content");
-  write_logprob_entries(json, logprobs, [&](const api::TokenLogprob& entry) {
+  write_logprob_entries(json, logprobs, [&](const inference::TokenLogprob& entry) {
     json.key("token_id").value(entry.token).key("logprob").value(widen(entry.logprob));
     json.key("rank").value(entry.rank);
   });
@@ -300,7 +300,7 @@ void VllmEncoder::chat_chunk(const ChoiceDelta& delta, std::string& out) {
   std::string content;
   json::Writer json(content);
   json.begin_object().key("content").value(delta.text).end_object();
-  chat_frame(delta, content, delta.finish != api::FinishReason::kNone, out);
+  chat_frame(delta, content, delta.finish != inference::FinishReason::kNone, out);
 }
 
 /// The name first, then the arguments as they come, then an empty delta that says why it ended. A
@@ -308,7 +308,7 @@ void VllmEncoder::chat_chunk(const ChoiceDelta& delta, std::string& out) {
 void VllmEncoder::chat_tool_delta(const ChoiceDelta& delta, std::string& out) {
   CollectedChoice& choice = state_.choices[delta.index];
   const bool whole = request_.tools.mode == VllmToolPlan::Mode::kRequired;
-  const bool ends = delta.finish != api::FinishReason::kNone;
+  const bool ends = delta.finish != inference::FinishReason::kNone;
   choice.text += delta.text;
   std::string content;
   json::Writer json(content);
@@ -354,7 +354,7 @@ void VllmEncoder::chat_frame(const ChoiceDelta& delta, std::string_view delta_js
   } else {
     json.null();
   }
-  finish(json, last ? delta.finish : api::FinishReason::kNone);
+  finish(json, last ? delta.finish : inference::FinishReason::kNone);
   if (last) {
     stop_reason_of(json, delta.stop_reason);
   }
@@ -381,7 +381,7 @@ void VllmEncoder::generate_chunk(const ChoiceDelta& delta, std::string& out) {
   json.key("token_ids");
   ids(json, delta.tokens, true);
   json.key("routed_experts").null().key("sampling_mask").null().key("weight_versions");
-  if (delta.finish == api::FinishReason::kNone) {
+  if (delta.finish == inference::FinishReason::kNone) {
     json.null();
   } else {
     json.begin_array().begin_object().key("version").value("default").key("start").value(0);

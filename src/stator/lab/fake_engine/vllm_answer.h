@@ -18,8 +18,8 @@ namespace stator::fake_engine {
 struct CollectedChoice {
   std::vector<TokenId> tokens;
   std::string text;
-  std::vector<api::TokenLogprobs> logprobs;
-  api::FinishReason finish = api::FinishReason::kNone;
+  std::vector<inference::TokenLogprobs> logprobs;
+  inference::FinishReason finish = inference::FinishReason::kNone;
   StopReason stop_reason;
   bool started = false;
   bool tool_named = false;      ///< the tool call's name has gone out
@@ -66,14 +66,16 @@ class VllmEncoder {
   void body_tail(json::Writer& json) const;
   void usage(json::Writer& json) const;
   void stream_usage(json::Writer& json, bool details) const;
-  void completion_logprobs(json::Writer& json, const std::vector<api::TokenLogprobs>& logprobs,
-                           size_t& offset, const std::vector<TokenId>* prompt) const;
-  void chat_logprobs(json::Writer& json, const std::vector<api::TokenLogprobs>& logprobs) const;
-  void id_logprobs(json::Writer& json, const std::vector<api::TokenLogprobs>& logprobs) const;
+  void completion_logprobs(json::Writer& json,
+                           const std::vector<inference::TokenLogprobs>& logprobs, size_t& offset,
+                           const std::vector<TokenId>* prompt) const;
+  void chat_logprobs(json::Writer& json,
+                     const std::vector<inference::TokenLogprobs>& logprobs) const;
+  void id_logprobs(json::Writer& json, const std::vector<inference::TokenLogprobs>& logprobs) const;
   void prompt_logprobs(json::Writer& json, const std::vector<TokenId>& prompt) const;
   void ids(json::Writer& json, const std::vector<TokenId>& ids, bool wanted) const;
-  void finish(json::Writer& json, api::FinishReason reason) const;
-  std::string_view finish_name(api::FinishReason reason) const;
+  void finish(json::Writer& json, inference::FinishReason reason) const;
+  std::string_view finish_name(inference::FinishReason reason) const;
   std::string shown(TokenId id) const;
   uint32_t prompt_tokens() const;
 
@@ -87,8 +89,8 @@ std::string vllm_error_body(const VllmError& error, Release release);
 
 /// Made-up but fixed logprobs of a prompt position, sampled-like: the token itself and `count`
 /// likelier ones.
-std::vector<api::TokenLogprob> prompt_logprobs_at(const FakeModel& model,
-                                                  const std::vector<TokenId>& prompt,
-                                                  size_t position, uint32_t count);
+std::vector<inference::TokenLogprob> prompt_logprobs_at(const FakeModel& model,
+                                                        const std::vector<TokenId>& prompt,
+                                                        size_t position, uint32_t count);
 
 }  // namespace stator::fake_engine

@@ -184,7 +184,8 @@ class VllmAnswer final : public Answer {
     counters().end_to_end.observe(seconds(total));
     for (const CollectedChoice& choice : said_.choices) {
       counters().generation_lengths.observe(static_cast<double>(choice.tokens.size()));
-      choice.finish == api::FinishReason::kLength ? ++counters().length : ++counters().stopped;
+      choice.finish == inference::FinishReason::kLength ? ++counters().length
+                                                        : ++counters().stopped;
     }
     if (wants_handoff()) {
       offer_handoff();
@@ -226,10 +227,10 @@ class VllmAnswer final : public Answer {
     if (request_.stream) {
       std::string out;
       for (uint32_t i = 0; i < said_.choices.size(); ++i) {
-        if (said_.choices[i].finish == api::FinishReason::kNone) {
+        if (said_.choices[i].finish == inference::FinishReason::kNone) {
           ChoiceDelta last;
           last.index = i;
-          last.finish = api::FinishReason::kCancelled;
+          last.finish = inference::FinishReason::kCancelled;
           encoder_.append_chunk(last, out);
         }
       }
@@ -239,8 +240,8 @@ class VllmAnswer final : public Answer {
       return;
     }
     for (CollectedChoice& choice : said_.choices) {
-      if (choice.finish == api::FinishReason::kNone) {
-        choice.finish = api::FinishReason::kCancelled;
+      if (choice.finish == inference::FinishReason::kNone) {
+        choice.finish = inference::FinishReason::kCancelled;
       }
     }
     respond(200, encoder_.body());

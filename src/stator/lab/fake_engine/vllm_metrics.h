@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "stator/api/generation.h"
 #include "stator/core/clock.h"
 #include "stator/engine/api/engine.h"
+#include "stator/inference/sampling.h"
 #include "stator/lab/fake_engine/fake_config.h"
 #include "stator/lab/fake_engine/prom_text.h"
 

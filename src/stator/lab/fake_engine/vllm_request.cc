@@ -104,7 +104,7 @@ std::optional<VllmError> read_range(const json::Value& body, std::string_view ke
   return std::nullopt;
 }
 
-std::optional<VllmError> read_penalties(const json::Value& body, api::SamplingParams& out) {
+std::optional<VllmError> read_penalties(const json::Value& body, inference::SamplingParams& out) {
   for (auto error : {read_range(body, "presence_penalty", -2, 2, out.presence_penalty),
                      read_range(body, "frequency_penalty", -2, 2, out.frequency_penalty),
                      read_range(body, "min_p", 0, 1, out.min_p)}) {
@@ -115,7 +115,7 @@ std::optional<VllmError> read_penalties(const json::Value& body, api::SamplingPa
   return std::nullopt;
 }
 
-std::optional<VllmError> read_sampling(const json::Value& body, api::SamplingParams& out) {
+std::optional<VllmError> read_sampling(const json::Value& body, inference::SamplingParams& out) {
   const auto temperature = real(body, "temperature");
   if (!temperature) {
     return temperature.error();

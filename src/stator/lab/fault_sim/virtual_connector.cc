@@ -43,11 +43,11 @@ class VirtualSession final : public session::WorkerSession, public StreamEnd {
 
   WorkerId worker() const override { return core_->worker(); }
 
-  void submit(engine::EngineRequest request) override {
+  void submit(inference::EngineRequest request) override {
     if (!core_->open()) {
       return;
     }
-    const engine::RequestKey key = request.key;
+    const inference::RequestKey key = request.key;
     core_->begin(key);
     auto message = session::make_submit(request);
     if (message) {
@@ -57,7 +57,7 @@ class VirtualSession final : public session::WorkerSession, public StreamEnd {
     }
   }
 
-  void cancel(engine::RequestKey key, session::CancelReason reason) override {
+  void cancel(inference::RequestKey key, session::CancelReason reason) override {
     if (core_->forget(key)) {
       send(session::make_cancel(key, reason));
     }

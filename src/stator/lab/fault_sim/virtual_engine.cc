@@ -49,7 +49,7 @@ void VirtualEngine::close_session(engine::SessionId session) {
   }
 }
 
-Status VirtualEngine::submit(engine::SessionId session, engine::EngineRequest request) {
+Status VirtualEngine::submit(engine::SessionId session, inference::EngineRequest request) {
   STATOR_CHECK(engine::validate(request, config_, info_.vocab_size));
   if (stopped_) {
     return Error(Code::kDraining, "the engine is shutting down");
@@ -61,7 +61,7 @@ Status VirtualEngine::submit(engine::SessionId session, engine::EngineRequest re
   return {};
 }
 
-void VirtualEngine::cancel(engine::SessionId session, engine::RequestKey key) {
+void VirtualEngine::cancel(engine::SessionId session, inference::RequestKey key) {
   push(Cancel{session, key});
 }
 
@@ -99,7 +99,7 @@ void VirtualEngine::apply_commands() {
   std::vector<engine::SessionOutput> refused;
   for (Command& command : std::exchange(commands_, {})) {
     if (auto* submit = std::get_if<Submit>(&command)) {
-      const engine::RequestKey key = submit->request.key;
+      const inference::RequestKey key = submit->request.key;
       Status added = scheduler_.add(submit->session, std::move(submit->request), time_.now());
       if (!added) {
         refused.emplace_back().session = submit->session;

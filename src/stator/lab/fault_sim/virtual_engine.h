@@ -27,8 +27,8 @@ class VirtualEngine final : public engine::Engine {
   void stop() override;
   engine::SessionId open_session(engine::EngineSink& sink) override;
   void close_session(engine::SessionId session) override;
-  Status submit(engine::SessionId session, engine::EngineRequest request) override;
-  void cancel(engine::SessionId session, engine::RequestKey key) override;
+  Status submit(engine::SessionId session, inference::EngineRequest request) override;
+  void cancel(engine::SessionId session, inference::RequestKey key) override;
   engine::LoadReport load() const override { return scheduler_.load(); }
   kv::EventLog& events() override { return events_; }
   void reset_prefix_cache() override;
@@ -43,11 +43,11 @@ class VirtualEngine final : public engine::Engine {
  private:
   struct Submit {
     engine::SessionId session;
-    engine::EngineRequest request;
+    inference::EngineRequest request;
   };
   struct Cancel {
     engine::SessionId session;
-    engine::RequestKey key;
+    inference::RequestKey key;
   };
   struct Close {
     engine::SessionId session;

@@ -17,7 +17,7 @@ namespace stator::media {
 namespace {
 
 using namespace std::string_literals;
-using api::MediaKind;
+using inference::MediaKind;
 using ::testing::HasSubstr;
 
 std::string gif(char width = 1, char height = 1) {

@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 
 BlobPtr blob(size_t bytes) {
-  auto made = std::make_shared<api::MediaBlob>();
+  auto made = std::make_shared<inference::MediaBlob>();
   made->bytes = std::string(bytes, 'x');
   return made;
 }

@@ -18,9 +18,9 @@ TEST(PromptRules, QwenCountsAsItsProcessorDoes) {
   // From transformers' Qwen2VLImageProcessor with these bounds: grid_thw.prod() / merge².
   const PromptRules rules = rules_of(
       kQwen, R"({"patch_size":14,"merge_size":2,"min_pixels":3136,"max_pixels":12845056})");
-  EXPECT_EQ(rules.placeholder(api::MediaKind::kImage), 7U);
-  EXPECT_EQ(rules.placeholder(api::MediaKind::kVideo), 8U);
-  EXPECT_EQ(rules.placeholder(api::MediaKind::kAudio), std::nullopt);
+  EXPECT_EQ(rules.placeholder(inference::MediaKind::kImage), 7U);
+  EXPECT_EQ(rules.placeholder(inference::MediaKind::kVideo), 8U);
+  EXPECT_EQ(rules.placeholder(inference::MediaKind::kAudio), std::nullopt);
   EXPECT_EQ(rules.image_begin(), 5U);
   EXPECT_EQ(rules.image_tokens({224, 224}), 64U);
   EXPECT_EQ(rules.image_tokens({640, 480}), 23U * 17U);

@@ -45,33 +45,33 @@ ApiError not_a_message() {
   return ApiError(Error(Code::kInvalidArgument, "the message is none of this method"));
 }
 
-std::string to_json(const inference::InferParameter& parameter) {
+std::string to_json(const ::inference::InferParameter& parameter) {
   std::string text;
   json::Writer json(text);
   switch (parameter.parameter_choice_case()) {
-    case inference::InferParameter::kBoolParam:
+    case ::inference::InferParameter::kBoolParam:
       json.value(parameter.bool_param());
       break;
-    case inference::InferParameter::kInt64Param:
+    case ::inference::InferParameter::kInt64Param:
       json.value(int64_t{parameter.int64_param()});
       break;
-    case inference::InferParameter::kStringParam:
+    case ::inference::InferParameter::kStringParam:
       json.value(std::string_view(parameter.string_param()));
       break;
-    case inference::InferParameter::kDoubleParam:
+    case ::inference::InferParameter::kDoubleParam:
       json.value(parameter.double_param());
       break;
-    case inference::InferParameter::kUint64Param:
+    case ::inference::InferParameter::kUint64Param:
       json.value(uint64_t{parameter.uint64_param()});
       break;
-    case inference::InferParameter::PARAMETER_CHOICE_NOT_SET:
+    case ::inference::InferParameter::PARAMETER_CHOICE_NOT_SET:
       json.null();
       break;
   }
   return text;
 }
 
-void take_contents(InputTensor& tensor, const inference::InferTensorContents& contents) {
+void take_contents(InputTensor& tensor, const ::inference::InferTensorContents& contents) {
   tensor.texts.assign(contents.bytes_contents().begin(), contents.bytes_contents().end());
   for (const bool flag : contents.bool_contents()) {
     tensor.integers.push_back(flag ? 1 : 0);
@@ -82,7 +82,7 @@ void take_contents(InputTensor& tensor, const inference::InferTensorContents& co
                          contents.int64_contents().end());
 }
 
-ApiStatus read_inputs(InferRequest& request, const inference::ModelInferRequest& message) {
+ApiStatus read_inputs(InferRequest& request, const ::inference::ModelInferRequest& message) {
   const bool raw = message.raw_input_contents_size() > 0;
   if (raw && message.raw_input_contents_size() != message.inputs_size()) {
     return ApiError(Error(Code::kInvalidArgument,
@@ -113,7 +113,7 @@ ApiStatus read_inputs(InferRequest& request, const inference::ModelInferRequest&
   return {};
 }
 
-void fill(inference::ModelInferResponse& response, const InferRequest& request,
+void fill(::inference::ModelInferResponse& response, const InferRequest& request,
           std::string_view model) {
   response.set_model_name(std::string(model.empty() ? std::string_view(request.model) : model));
   response.set_model_version(std::string(kModelVersion));
@@ -121,7 +121,7 @@ void fill(inference::ModelInferResponse& response, const InferRequest& request,
 }
 
 /// Raw contents, which clients of every version read.
-void fill_outputs(inference::ModelInferResponse& response, const InferRequest& request,
+void fill_outputs(::inference::ModelInferResponse& response, const InferRequest& request,
                   const GenerateAnswer& answer) {
   for (const OutputTensor& tensor : make_outputs(request, answer)) {
     auto& output = *response.add_outputs();
@@ -142,10 +142,10 @@ void fill_tensors(List& list, const std::vector<TensorFact>& facts) {
   }
 }
 
-inference::DataType type_of(std::string_view datatype) {
-  return datatype == "BYTES"  ? inference::TYPE_STRING
-         : datatype == "BOOL" ? inference::TYPE_BOOL
-                              : inference::TYPE_INT32;
+::inference::DataType type_of(std::string_view datatype) {
+  return datatype == "BYTES"  ? ::inference::TYPE_STRING
+         : datatype == "BOOL" ? ::inference::TYPE_BOOL
+                              : ::inference::TYPE_INT32;
 }
 
 }  // namespace
@@ -164,7 +164,7 @@ std::optional<Method> find_method(std::string_view path) {
 }
 
 ApiResult<InferRequest> read_grpc_infer(std::string_view bytes) {
-  inference::ModelInferRequest message;
+  ::inference::ModelInferRequest message;
   if (!parse(message, bytes)) {
     return not_a_message();
   }
@@ -185,7 +185,7 @@ ApiResult<InferRequest> read_grpc_infer(std::string_view bytes) {
 }
 
 ApiResult<ModelName> read_model_name(std::string_view bytes) {
-  inference::ModelReadyRequest message;  // all these have the same two fields
+  ::inference::ModelReadyRequest message;  // all these have the same two fields
   if (!parse(message, bytes)) {
     return not_a_message();
   }
@@ -193,13 +193,13 @@ ApiResult<ModelName> read_model_name(std::string_view bytes) {
 }
 
 std::string write_live(bool live) {
-  inference::ServerLiveResponse message;
+  ::inference::ServerLiveResponse message;
   message.set_live(live);
   return message.SerializeAsString();
 }
 
 std::string write_server_metadata() {
-  inference::ServerMetadataResponse message;
+  ::inference::ServerMetadataResponse message;
   message.set_name(std::string(kPlatform));
   message.set_version(std::string(kServerVersion));
   message.add_extensions("model_configuration");
@@ -207,7 +207,7 @@ std::string write_server_metadata() {
 }
 
 std::string write_model_metadata(std::string_view model) {
-  inference::ModelMetadataResponse message;
+  ::inference::ModelMetadataResponse message;
   message.set_name(std::string(model));
   message.add_versions(std::string(kModelVersion));
   message.set_platform(std::string(kPlatform));
@@ -217,21 +217,21 @@ std::string write_model_metadata(std::string_view model) {
 }
 
 std::string write_model_config(std::string_view model) {
-  inference::ModelConfigResponse message;
-  inference::ModelConfig& config = *message.mutable_config();
+  ::inference::ModelConfigResponse message;
+  ::inference::ModelConfig& config = *message.mutable_config();
   config.set_name(std::string(model));
   config.set_platform(std::string(kPlatform));
   config.set_backend(std::string(kPlatform));
   config.mutable_model_transaction_policy()->set_decoupled(true);
   for (const TensorFact& fact : input_facts()) {
-    inference::ModelInput& input = *config.add_input();
+    ::inference::ModelInput& input = *config.add_input();
     input.set_name(std::string(fact.name));
     input.set_data_type(type_of(fact.datatype));
     input.add_dims(fact.size);
     input.set_optional(fact.optional);
   }
   for (const TensorFact& fact : output_facts()) {
-    inference::ModelOutput& output = *config.add_output();
+    ::inference::ModelOutput& output = *config.add_output();
     output.set_name(std::string(fact.name));
     output.set_data_type(type_of(fact.datatype));
     output.add_dims(fact.size);
@@ -240,15 +240,15 @@ std::string write_model_config(std::string_view model) {
 }
 
 std::string write_infer_response(const InferRequest& request, const GenerateAnswer& answer) {
-  inference::ModelInferResponse message;
+  ::inference::ModelInferResponse message;
   fill(message, request, answer.model);
   fill_outputs(message, request, answer);
   return message.SerializeAsString();
 }
 
 std::string write_stream_part(const InferRequest& request, const StreamPart& part) {
-  inference::ModelStreamInferResponse message;
-  inference::ModelInferResponse& response = *message.mutable_infer_response();
+  ::inference::ModelStreamInferResponse message;
+  ::inference::ModelInferResponse& response = *message.mutable_infer_response();
   fill(response, request, part.answer == nullptr ? std::string_view() : part.answer->model);
   if (part.answer != nullptr) {
     fill_outputs(response, request, *part.answer);
@@ -260,7 +260,7 @@ std::string write_stream_part(const InferRequest& request, const StreamPart& par
 }
 
 std::string write_stream_error(const InferRequest& request, std::string_view text) {
-  inference::ModelStreamInferResponse message;
+  ::inference::ModelStreamInferResponse message;
   message.set_error_message(std::string(text));
   fill(*message.mutable_infer_response(), request, {});
   return message.SerializeAsString();

@@ -55,9 +55,9 @@ TEST(VllmTokens, AnswersAreTokens) {
       read(kVllm, R"({"request_id":"r","token_ids":[5],"sampling_params":{"logprobs":1}})");
   const AnswerHead head{.id = "generate-tokens-x", .echo = reading.echo};
   const Ids ids = {7, 8};
-  const std::array<api::TokenLogprobs, 2> logprobs = {
-      api::TokenLogprobs{.sampled = {7, -0.5F, 1}, .top = {{7, -0.5F, 1}}},
-      api::TokenLogprobs{.sampled = {8, -1, 2}, .top = {}}};
+  const std::array<inference::TokenLogprobs, 2> logprobs = {
+      inference::TokenLogprobs{.sampled = {7, -0.5F, 1}, .top = {{7, -0.5F, 1}}},
+      inference::TokenLogprobs{.sampled = {8, -1, 2}, .top = {}}};
   const Piece piece{.text = "ab",
                     .finish = api::ChoiceFinish::kLength,
                     .tokens = ids,

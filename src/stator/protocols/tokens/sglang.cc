@@ -159,7 +159,7 @@ api::ApiResult<Reading> read(std::string& body, const ReadOptions& options) {
 struct Sofar {
   std::string_view text;
   std::span<const TokenId> ids;
-  std::span<const api::TokenLogprobs> logprobs;
+  std::span<const inference::TokenLogprobs> logprobs;
   api::ChoiceFinish finish = api::ChoiceFinish::kNone;
   std::optional<std::string_view> stop_string;
   api::Usage usage;
@@ -182,19 +182,19 @@ void write_finish(json::Writer& json, const Sofar& sofar, const SglangEcho& echo
   json.end_object();
 }
 
-void write_triple(json::Writer& json, const api::TokenLogprob& entry) {
+void write_triple(json::Writer& json, const inference::TokenLogprob& entry) {
   json.begin_array().value(entry.logprob).value(entry.token).null().end_array();
 }
 
-void write_logprobs(json::Writer& json, std::span<const api::TokenLogprobs> logprobs) {
+void write_logprobs(json::Writer& json, std::span<const inference::TokenLogprobs> logprobs) {
   json.key("output_token_logprobs").begin_array();
-  for (const api::TokenLogprobs& token : logprobs) {
+  for (const inference::TokenLogprobs& token : logprobs) {
     write_triple(json, token.sampled);
   }
   json.end_array().key("output_top_logprobs").begin_array();
-  for (const api::TokenLogprobs& token : logprobs) {
+  for (const inference::TokenLogprobs& token : logprobs) {
     json.begin_array();
-    for (const api::TokenLogprob& top : token.top) {
+    for (const inference::TokenLogprob& top : token.top) {
       write_triple(json, top);
     }
     json.end_array();

@@ -126,18 +126,18 @@ const VllmEcho& echo_of(const AnswerHead& head) {
   return static_cast<const VllmEcho&>(*head.echo);
 }
 
-void write_entry(json::Writer& json, const api::TokenLogprob& entry) {
+void write_entry(json::Writer& json, const inference::TokenLogprob& entry) {
   json.key("token_id").value(entry.token).key("logprob").value(entry.logprob);
   json.key("rank").value(entry.rank);
 }
 
-void write_logprobs(json::Writer& json, std::span<const api::TokenLogprobs> logprobs) {
+void write_logprobs(json::Writer& json, std::span<const inference::TokenLogprobs> logprobs) {
   json.begin_object().key("content").begin_array();
-  for (const api::TokenLogprobs& token : logprobs) {
+  for (const inference::TokenLogprobs& token : logprobs) {
     json.begin_object();
     write_entry(json, token.sampled);
     json.key("top_logprobs").begin_array();
-    for (const api::TokenLogprob& top : token.top) {
+    for (const inference::TokenLogprob& top : token.top) {
       json.begin_object();
       write_entry(json, top);
       json.end_object();
@@ -149,7 +149,7 @@ void write_logprobs(json::Writer& json, std::span<const api::TokenLogprobs> logp
 
 struct Chunk {
   std::span<const TokenId> ids;
-  std::span<const api::TokenLogprobs> logprobs;
+  std::span<const inference::TokenLogprobs> logprobs;
   api::ChoiceFinish finish = api::ChoiceFinish::kNone;
 };
 

@@ -42,9 +42,9 @@ class ChoiceRunTest : public RunFixture {
     EXPECT_EQ(run.state(), State::kHandover);
   }
   ChoiceRun::PromptWord offer_prompt(ChoiceRun& run) {
-    engine::Handoff given = offer();
-    return run.on_prompt_output(word(run, 1, api::FinishReason::kLength), &given, recovery_, now_,
-                                out_);
+    inference::Handoff given = offer();
+    return run.on_prompt_output(word(run, 1, inference::FinishReason::kLength), &given, recovery_,
+                                now_, out_);
   }
   /// The request ends with what it asked to fail with.
   std::string failure() {
@@ -205,7 +205,7 @@ TEST_F(ChoiceRunTest, ASilentWorkerIsCancelledAndReported) {
   run.on_lost(Loss::kStalled, unavailable("silent"), recovery_, now_, out_);
   ASSERT_GE(out_.size(), 2U);
   EXPECT_EQ(out_[0].kind, Kind::kCancel);
-  EXPECT_EQ(out_[0].key, (engine::RequestKey{run.facts().id, Attempt(0)}));
+  EXPECT_EQ(out_[0].key, (inference::RequestKey{run.facts().id, Attempt(0)}));
   EXPECT_EQ(out_[1].outcome, WorkOutcome::kHung);
 }
 
@@ -231,7 +231,7 @@ TEST_F(ChoiceRunTest, WhenOnlyTheLastWordIsMissingItIsWrittenHere) {
   run.on_lost(Loss::kVanished, unavailable(), recovery_, now_, out_);
   ASSERT_EQ(out_.size(), 1U);
   EXPECT_EQ(out_[0].kind, Kind::kFinish);
-  EXPECT_EQ(out_[0].finish, api::FinishReason::kLength);
+  EXPECT_EQ(out_[0].finish, inference::FinishReason::kLength);
   asked();
   run.close();
   run.on_finished(now_, out_);
@@ -312,14 +312,14 @@ TEST_F(ChoiceRunTest, APromptIsHandedOver) {
 TEST_F(ChoiceRunTest, AnEarlyOfferIsTakenWhileThePromptIsComputed) {
   ChoiceRun run(spec());
   in_prefill(run);
-  engine::Handoff given = offer();
+  inference::Handoff given = offer();
   EXPECT_EQ(run.on_prompt_output(word(run, 0), &given, recovery_, now_, out_),
             ChoiceRun::PromptWord::kUnderWay);
   EXPECT_EQ(run.state(), State::kHandover);
   EXPECT_THAT(asked(), ElementsAre(Kind::kNote, Kind::kRoute));
   EXPECT_TRUE(run.prompt().at_worker().has_value());
-  EXPECT_EQ(run.on_prompt_output(word(run, 1, api::FinishReason::kLength), nullptr, recovery_, now_,
-                                 out_),
+  EXPECT_EQ(run.on_prompt_output(word(run, 1, inference::FinishReason::kLength), nullptr, recovery_,
+                                 now_, out_),
             ChoiceRun::PromptWord::kEnded);
   EXPECT_THAT(asked(), ElementsAre(Kind::kReport));
   EXPECT_EQ(booked(), 0);
@@ -328,9 +328,9 @@ TEST_F(ChoiceRunTest, AnEarlyOfferIsTakenWhileThePromptIsComputed) {
 TEST_F(ChoiceRunTest, APromptsOneTokenMayBeTheAnswer) {
   ChoiceRun run(spec());
   in_prefill(run);
-  EXPECT_EQ(
-      run.on_prompt_output(word(run, 1, api::FinishReason::kStop), nullptr, recovery_, now_, out_),
-      ChoiceRun::PromptWord::kIsAnswer);
+  EXPECT_EQ(run.on_prompt_output(word(run, 1, inference::FinishReason::kStop), nullptr, recovery_,
+                                 now_, out_),
+            ChoiceRun::PromptWord::kIsAnswer);
   EXPECT_EQ(run.facts().worker.worker, WorkerId(5));
   EXPECT_THAT(asked(), ElementsAre(Kind::kReport, Kind::kHandoverEnded));
   output(run, 1, Progress::kChoiceDone);
@@ -476,7 +476,7 @@ TEST_F(ChoiceRunTest, AfterItsEndNoEventDoesAnything) {
   at_worker(run);
   run.stop(MigrationOutcome::kFailure, now_, out_);
   out_.clear();
-  engine::Handoff given = offer();
+  inference::Handoff given = offer();
   run.route(kSplit, recovery_, now_, out_);
   run.on_split(77, giver(5), {}, lease(), now_, out_);
   run.on_no_split(kSplit, out_);

@@ -30,7 +30,7 @@ Handover::Giver giver(std::string meeting_point = "") {
           .meeting_point = std::move(meeting_point)};
 }
 
-engine::Handoff offer(uint32_t lease_ms = 30'000, uint32_t computed_ms = 2'000) {
+inference::Handoff offer(uint32_t lease_ms = 30'000, uint32_t computed_ms = 2'000) {
   return {.id = kId,
           .kind = "k",
           .payload = R"({"x":1})",
@@ -44,7 +44,7 @@ Handover asked(std::string meeting_point = "") {
   return handover;
 }
 
-Handover offered(engine::Handoff with = offer()) {
+Handover offered(inference::Handoff with = offer()) {
   Handover handover = asked();
   EXPECT_EQ(handover.on_offer(std::move(with)), Step::kRouteAnswer);
   return handover;
@@ -80,8 +80,8 @@ TEST(Handover, BothWorkersAreToldWhereToMeet) {
   const auto told = handover.take(kLife, kStart);
 
   ASSERT_TRUE(told.has_value());
-  EXPECT_EQ(*told, (engine::Handoff{.id = kId, .kind = "k", .payload = "10.0.0.5:8998"}));
-  EXPECT_EQ(handover.on_prefill_end(api::FinishReason::kLength), Step::kNone);
+  EXPECT_EQ(*told, (inference::Handoff{.id = kId, .kind = "k", .payload = "10.0.0.5:8998"}));
+  EXPECT_EQ(handover.on_prefill_end(inference::FinishReason::kLength), Step::kNone);
   EXPECT_EQ(handover.state(), State::kTaking) << "the answer is still to come";
   EXPECT_EQ(handover.on_accepted(kStart + 1h), Step::kNone) << "no lease";
   handover.on_output();
@@ -161,16 +161,16 @@ TEST(Handover, NothingIsUsedNearTheEndOfItsLease) {
 
 TEST(Handover, AnAnswerThatIsOverAfterOneTokenNeedsNobodyElse) {
   Handover handover = asked();
-  EXPECT_EQ(handover.on_prefill_end(api::FinishReason::kStop), Step::kUseAnswer);
+  EXPECT_EQ(handover.on_prefill_end(inference::FinishReason::kStop), Step::kUseAnswer);
   expect_end(handover, HandoverEnd::kAnswered);
 }
 
 TEST(Handover, AnOfferThatIsNotOursIsNone) {
   Handover handover = asked();
-  EXPECT_EQ(handover.on_prefill_end(api::FinishReason::kLength), Step::kStartOver);
+  EXPECT_EQ(handover.on_prefill_end(inference::FinishReason::kLength), Step::kStartOver);
   expect_end(handover, HandoverEnd::kNothingOffered);
   for (const bool id : {true, false}) {
-    engine::Handoff other = offer();
+    inference::Handoff other = offer();
     id ? void(other.id = 78) : void(other.kind = "another");
     Handover each = asked();
     EXPECT_EQ(each.on_offer(std::move(other)), Step::kStartOver);
@@ -198,8 +198,8 @@ TEST(Handover, AnyOrderOfEventsKeepsTheInvariants) {
           handover.on_offer(offer());
           break;
         case 1:
-          handover.on_prefill_end(random.below(2) == 0 ? api::FinishReason::kLength
-                                                       : api::FinishReason::kStop);
+          handover.on_prefill_end(random.below(2) == 0 ? inference::FinishReason::kLength
+                                                       : inference::FinishReason::kStop);
           break;
         case 2:
           handover.on_prefill_lost();

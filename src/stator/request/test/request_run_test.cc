@@ -227,12 +227,12 @@ class RandomDriver {
       return;
     }
     const RequestId id = run.prompt().at_worker()->id;
-    engine::Handoff offer{.id = random_.below(5) == 0 ? 1U : 77U, .kind = "k"};
-    const engine::Delta delta{
+    inference::Handoff offer{.id = random_.below(5) == 0 ? 1U : 77U, .kind = "k"};
+    const inference::Delta delta{
         .key = {id, Attempt()},
         .token_count = 1,
-        .finish = std::array{api::FinishReason::kNone, api::FinishReason::kStop,
-                             api::FinishReason::kLength}[random_.below(3)]};
+        .finish = std::array{inference::FinishReason::kNone, inference::FinishReason::kStop,
+                             inference::FinishReason::kLength}[random_.below(3)]};
     const auto word =
         run.on_prompt_output(delta, random_.below(2) == 0 ? &offer : nullptr, recovery_, now_, out);
     if (word != ChoiceRun::PromptWord::kUnderWay) {

@@ -28,7 +28,7 @@ class RunFixture : public ::testing::Test {
   static constexpr FleetShape kWhole{.some_whole = true};
   static constexpr FleetShape kSplit{.some_split = true, .some_whole = true, .has_prefill = true};
 
-  static continuity::Journal::Spec journal(const api::StopConditions* stop) {
+  static continuity::Journal::Spec journal(const inference::StopConditions* stop) {
     return {.prompt_tokens = 8, .stop = stop, .limits = {}};
   }
   ChoiceRun::Spec spec(uint32_t index = 0) const {
@@ -47,9 +47,9 @@ class RunFixture : public ::testing::Test {
             .kind = "k",
             .meeting_point = std::move(meeting_point)};
   }
-  engine::Handoff offer() const { return {.id = 77, .kind = "k", .payload = "{}"}; }
-  static engine::Delta word(const ChoiceRun& run, uint32_t tokens,
-                            api::FinishReason finish = api::FinishReason::kNone) {
+  inference::Handoff offer() const { return {.id = 77, .kind = "k", .payload = "{}"}; }
+  static inference::Delta word(const ChoiceRun& run, uint32_t tokens,
+                               inference::FinishReason finish = inference::FinishReason::kNone) {
     return {.key = run.key(), .token_count = tokens, .finish = finish};
   }
   /// What it asks for, taken.
@@ -85,7 +85,7 @@ class RunFixture : public ::testing::Test {
   }
   int64_t booked() const { return book_->total_requests(); }
 
-  api::StopConditions stop_{.max_tokens = 100};
+  inference::StopConditions stop_{.max_tokens = 100};
   SimClock clock_;
   std::shared_ptr<router::LoadBook> book_ = router::LoadBook::make(clock_);
   router::LoadSlot slot_ = book_->add_worker();

@@ -13,9 +13,9 @@ constexpr TimePoint kStart{100s};
 
 TEST(WorkerProbes, AProbeIsOneTokenInAndOneOut) {
   WorkerProbes probes;
-  const engine::EngineRequest request = probes.begin(RequestId(7), WorkerId(1), nullptr, kStart);
+  const inference::EngineRequest request = probes.begin(RequestId(7), WorkerId(1), nullptr, kStart);
 
-  EXPECT_EQ(request.key, (engine::RequestKey{RequestId(7), Attempt(0)}));
+  EXPECT_EQ(request.key, (inference::RequestKey{RequestId(7), Attempt(0)}));
   EXPECT_EQ(request.tokens.size(), 1U);
   EXPECT_EQ(request.stop.max_tokens, 1U);
   EXPECT_TRUE(request.stop.ignore_eos);
@@ -25,9 +25,10 @@ TEST(WorkerProbes, AProbeIsOneTokenInAndOneOut) {
 
 TEST(WorkerProbes, AModelThatGeneratesNothingIsAskedForItsFirstTask) {
   WorkerProbes probes;
-  engine::PoolAbility ability;
+  inference::PoolAbility ability;
   ability.wants_text = true;
-  const engine::EngineRequest request = probes.begin(RequestId(7), WorkerId(1), &ability, kStart);
+  const inference::EngineRequest request =
+      probes.begin(RequestId(7), WorkerId(1), &ability, kStart);
 
   ASSERT_TRUE(request.pool.has_value());
   EXPECT_EQ(request.pool->texts, std::vector<std::string>{"a"});

@@ -22,12 +22,12 @@ class BenchEngine final : public engine::Engine {
     return engine::SessionId(1);
   }
   void close_session(engine::SessionId /*session*/) override { sink_ = nullptr; }
-  Status submit(engine::SessionId /*session*/, engine::EngineRequest /*request*/) override {
+  Status submit(engine::SessionId /*session*/, inference::EngineRequest /*request*/) override {
     ++submitted_;
     submitted_.notify_all();
     return {};
   }
-  void cancel(engine::SessionId /*session*/, engine::RequestKey /*key*/) override {}
+  void cancel(engine::SessionId /*session*/, inference::RequestKey /*key*/) override {}
   engine::LoadReport load() const override { return {}; }
   kv::EventLog& events() override { return events_; }
   void reset_prefix_cache() override {}
@@ -46,8 +46,8 @@ class BenchEngine final : public engine::Engine {
   std::atomic<uint32_t> submitted_ = 0;
 };
 
-inline engine::StepOutput make_step(uint32_t sequences, uint32_t offset) {
-  engine::StepOutput step;
+inline inference::StepOutput make_step(uint32_t sequences, uint32_t offset) {
+  inference::StepOutput step;
   step.deltas.resize(sequences);
   step.tokens.assign(sequences, 12345);
   for (uint32_t i = 0; i < sequences; ++i) {

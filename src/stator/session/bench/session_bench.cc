@@ -19,9 +19,9 @@ namespace {
 
 class CountTokens final : public SessionEvents {
  public:
-  void on_rejected(WorkerId /*worker*/, engine::RequestKey /*key*/, Error /*error*/) override {}
-  void on_accepted(WorkerId /*worker*/, engine::RequestKey /*key*/) override {}
-  void on_step(WorkerId /*worker*/, engine::StepOutput output) override {
+  void on_rejected(WorkerId /*worker*/, inference::RequestKey /*key*/, Error /*error*/) override {}
+  void on_accepted(WorkerId /*worker*/, inference::RequestKey /*key*/) override {}
+  void on_step(WorkerId /*worker*/, inference::StepOutput output) override {
     tokens_ += output.tokens.size();
     tokens_.notify_all();
   }
@@ -49,7 +49,7 @@ void run_session(benchmark::State& state, Connector& connector, BenchEngine& eng
   STATOR_ASSERT(shard.run_and_wait([&] {
     session = connector.open_session(record, shard, events);
     for (uint32_t i = 0; i < sequences; ++i) {
-      engine::EngineRequest request;
+      inference::EngineRequest request;
       request.key = {RequestId(i + 1), Attempt(0)};
       request.tokens = {1};
       session->submit(std::move(request));

@@ -53,16 +53,16 @@ class Seam final : public SessionEvents {
         continuity::Journal(continuity::Journal::Spec{.prompt_tokens = 16, .stop = &request.stop});
   }
 
-  void on_rejected(WorkerId /*worker*/, engine::RequestKey /*key*/, Error error) override {
+  void on_rejected(WorkerId /*worker*/, inference::RequestKey /*key*/, Error error) override {
     STATOR_ASSERT(false, error.message().c_str());
   }
-  void on_accepted(WorkerId /*worker*/, engine::RequestKey /*key*/) override {
+  void on_accepted(WorkerId /*worker*/, inference::RequestKey /*key*/) override {
     ++accepted_;
     accepted_.notify_all();
   }
-  void on_step(WorkerId /*worker*/, engine::StepOutput output) override {
+  void on_step(WorkerId /*worker*/, inference::StepOutput output) override {
     const TimePoint now = clock_.now();
-    for (const engine::Delta& delta : output.deltas) {
+    for (const inference::Delta& delta : output.deltas) {
       Request& request = *requests_.at(delta.key.request);
       const auto tokens = std::span(output.tokens).subspan(delta.token_begin, delta.token_count);
       const auto taken = request.journal.take(delta.key.attempt, delta.offset, tokens);
@@ -90,7 +90,7 @@ class Seam final : public SessionEvents {
 
  private:
   struct Request {
-    api::StopConditions stop;
+    inference::StopConditions stop;
     continuity::Journal journal;
     tokenizer::IncrementalDetokenizer text;
   };
@@ -132,7 +132,7 @@ struct Wire {
   void submit(uint32_t first, uint32_t count) {
     on_loop([&] {
       for (uint32_t i = first; i < first + count; ++i) {
-        engine::EngineRequest request;
+        inference::EngineRequest request;
         request.key = {RequestId(i), Attempt(0)};
         request.tokens.assign(16, 1000);
         seam.open(request.key.request);
@@ -155,8 +155,8 @@ struct Wire {
 };
 
 /// The next `tokens` tokens of each of `sequences` requests.
-engine::StepOutput next_step(uint32_t sequences, uint32_t tokens, uint64_t step) {
-  engine::StepOutput out;
+inference::StepOutput next_step(uint32_t sequences, uint32_t tokens, uint64_t step) {
+  inference::StepOutput out;
   out.deltas.resize(sequences);
   out.tokens.resize(size_t{sequences} * tokens);
   for (size_t i = 0; i < out.tokens.size(); ++i) {
@@ -247,7 +247,7 @@ void BM_LoneDeltas(benchmark::State& state) {
     Worker& worker = *workers.back();
     STATOR_ASSERT(shards.shard(0).run_and_wait([&] {
       worker.session = connector->open_session(worker.record, shards.shard(0), seam);
-      engine::EngineRequest request;
+      inference::EngineRequest request;
       request.key = {RequestId(1), Attempt(0)};
       request.tokens.assign(16, 1000);
       seam.open(request.key.request);

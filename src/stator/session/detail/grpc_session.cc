@@ -50,11 +50,11 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
 
   WorkerId worker() const override { return core_->worker(); }
 
-  void submit(engine::EngineRequest request) override {
+  void submit(inference::EngineRequest request) override {
     if (!core_->open()) {
       return;  // on_closed has been delivered or close() called: S3
     }
-    const engine::RequestKey key = request.key;
+    const inference::RequestKey key = request.key;
     core_->begin(key);
     auto message = make_submit(request);
     if (!message) {
@@ -68,7 +68,7 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
     }
   }
 
-  void cancel(engine::RequestKey key, CancelReason reason) override {
+  void cancel(inference::RequestKey key, CancelReason reason) override {
     if (core_->forget(key)) {
       // As many as there were submits, which are bounded.
       send(*make_cancel(key, reason));
@@ -125,7 +125,7 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
     return call_ == nullptr || call_->unsent_bytes() + bytes <= setup_.options.send_queue_bytes_max;
   }
 
-  void reject(engine::RequestKey key, Error error) {
+  void reject(inference::RequestKey key, Error error) {
     core_->push(SessionRejected{{key, std::move(error)}});
   }
 

@@ -25,8 +25,8 @@ bool is_digest(std::string_view text) {
          });
 }
 
-Result<engine::MediaItem> decode_item(const worker::v1::MediaItem& in, size_t tokens) {
-  const auto kind = api::find_media_kind(in.kind());
+Result<inference::MediaItem> decode_item(const worker::v1::MediaItem& in, size_t tokens) {
+  const auto kind = inference::find_media_kind(in.kind());
   if (!kind) {
     return corrupt(fmt::format("has the unknown kind '{}'", in.kind().substr(0, 32)));
   }
@@ -39,25 +39,25 @@ Result<engine::MediaItem> decode_item(const worker::v1::MediaItem& in, size_t to
   if (in.token_begin() > tokens || in.token_count() > tokens - in.token_begin()) {
     return corrupt("has an item whose tokens are not among the request's");
   }
-  auto blob = std::make_shared<api::MediaBlob>();
+  auto blob = std::make_shared<inference::MediaBlob>();
   blob->kind = *kind;
   blob->type = in.type();
   blob->bytes = in.data();
   blob->digest = in.digest();
-  return engine::MediaItem{.blob = std::move(blob),
-                           .detail = in.detail(),
-                           .token_begin = in.token_begin(),
-                           .token_count = in.token_count()};
+  return inference::MediaItem{.blob = std::move(blob),
+                              .detail = in.detail(),
+                              .token_begin = in.token_begin(),
+                              .token_count = in.token_count()};
 }
 
 }  // namespace
 
-void encode_media(const engine::MediaInput& media, worker::v1::MediaInput& out) {
+void encode_media(const inference::MediaInput& media, worker::v1::MediaInput& out) {
   out.set_chat(media.chat_json);
   for (const std::string& piece : media.pieces) {
     out.add_pieces(piece);
   }
-  for (const engine::MediaItem& item : media.items) {
+  for (const inference::MediaItem& item : media.items) {
     worker::v1::MediaItem& to = *out.add_items();
     to.set_kind(std::string(to_string(item.blob->kind)));
     to.set_type(item.blob->type);
@@ -69,13 +69,13 @@ void encode_media(const engine::MediaInput& media, worker::v1::MediaInput& out) 
   }
 }
 
-Result<std::shared_ptr<const engine::MediaInput>> decode_media(const worker::v1::MediaInput& in,
-                                                               size_t tokens) {
-  if (in.items_size() == 0 || std::cmp_greater(in.items_size(), api::kMaxMediaParts) ||
+Result<std::shared_ptr<const inference::MediaInput>> decode_media(const worker::v1::MediaInput& in,
+                                                                  size_t tokens) {
+  if (in.items_size() == 0 || std::cmp_greater(in.items_size(), inference::kMaxMediaParts) ||
       (in.pieces_size() != 0 && in.pieces_size() != in.items_size() + 1)) {
     return corrupt(fmt::format("has {} items and {} pieces", in.items_size(), in.pieces_size()));
   }
-  auto media = std::make_shared<engine::MediaInput>();
+  auto media = std::make_shared<inference::MediaInput>();
   media->chat_json = in.chat();
   media->pieces.assign(in.pieces().begin(), in.pieces().end());
   size_t bytes = 0;

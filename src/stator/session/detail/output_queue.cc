@@ -9,24 +9,24 @@
 
 namespace stator::session::detail {
 
-bool OutputQueue::begin(engine::RequestKey key, std::optional<TimePoint> expires) {
+bool OutputQueue::begin(inference::RequestKey key, std::optional<TimePoint> expires) {
   return in_flight_.emplace(key, Request{expires}).second;
 }
 
-std::vector<engine::RequestKey> OutputQueue::push(engine::StepOutput step) {
+std::vector<inference::RequestKey> OutputQueue::push(inference::StepOutput step) {
   // A key's entry lives until its terminal word is queued, so that nothing can follow it.
-  std::erase_if(step.deltas, [&](const engine::Delta& delta) {
+  std::erase_if(step.deltas, [&](const inference::Delta& delta) {
     if (!in_flight_.contains(delta.key)) {
       return true;
     }
-    if (delta.finish != api::FinishReason::kNone) {
+    if (delta.finish != inference::FinishReason::kNone) {
       in_flight_.erase(delta.key);
     }
     return false;
   });
   std::erase_if(step.failures,
-                [&](const engine::Failure& failure) { return !forget(failure.key); });
-  std::erase_if(step.pooled, [&](const engine::Pooled& pooled) { return !forget(pooled.key); });
+                [&](const inference::Failure& failure) { return !forget(failure.key); });
+  std::erase_if(step.pooled, [&](const inference::Pooled& pooled) { return !forget(pooled.key); });
   drop_lone_parts(step);
   if (step.deltas.empty() && step.failures.empty() && step.pooled.empty()) {
     return {};
@@ -42,13 +42,13 @@ std::vector<engine::RequestKey> OutputQueue::push(engine::StepOutput step) {
   } else {
     steps_.push_back(std::move(step));
   }
-  return step_bytes_ > bytes_max_ ? overflow() : std::vector<engine::RequestKey>();
+  return step_bytes_ > bytes_max_ ? overflow() : std::vector<inference::RequestKey>();
 }
 
-std::vector<engine::RequestKey> OutputQueue::overflow() {
-  std::vector<engine::RequestKey> running;
-  engine::StepOutput failed;
-  const auto fail = [&failed](engine::RequestKey key) {
+std::vector<inference::RequestKey> OutputQueue::overflow() {
+  std::vector<inference::RequestKey> running;
+  inference::StepOutput failed;
+  const auto fail = [&failed](inference::RequestKey key) {
     failed.failures.push_back(
         {key, Error(Code::kOverloaded, "the frontend reads this worker's output too slowly")});
   };
@@ -58,13 +58,13 @@ std::vector<engine::RequestKey> OutputQueue::overflow() {
   }
   in_flight_.clear();
   // Those that had ended but whose end has not been sent: their output goes, so they fail, too.
-  for (engine::StepOutput& step : steps_) {
-    for (const engine::Delta& delta : step.deltas) {
-      if (delta.finish != api::FinishReason::kNone) {
+  for (inference::StepOutput& step : steps_) {
+    for (const inference::Delta& delta : step.deltas) {
+      if (delta.finish != inference::FinishReason::kNone) {
         fail(delta.key);
       }
     }
-    for (const engine::Pooled& pooled : step.pooled) {
+    for (const inference::Pooled& pooled : step.pooled) {
       fail(pooled.key);
     }
     std::ranges::move(step.failures, std::back_inserter(failed.failures));
@@ -75,9 +75,9 @@ std::vector<engine::RequestKey> OutputQueue::overflow() {
   return running;
 }
 
-std::vector<engine::RequestKey> OutputQueue::expire(TimePoint now) {
-  std::vector<engine::RequestKey> late;
-  engine::StepOutput failed;
+std::vector<inference::RequestKey> OutputQueue::expire(TimePoint now) {
+  std::vector<inference::RequestKey> late;
+  inference::StepOutput failed;
   for (const auto& [key, request] : in_flight_) {
     if (request.expires && *request.expires <= now) {
       late.push_back(key);
@@ -85,7 +85,7 @@ std::vector<engine::RequestKey> OutputQueue::expire(TimePoint now) {
     }
   }
   if (!late.empty()) {
-    std::vector<engine::RequestKey> overflowed = push(std::move(failed));
+    std::vector<inference::RequestKey> overflowed = push(std::move(failed));
     late.insert(late.end(), overflowed.begin(), overflowed.end());
   }
   return late;
@@ -103,7 +103,8 @@ std::optional<OutputQueue::Message> OutputQueue::pop() {
   if (!steps_.empty()) {
     Message message = std::move(steps_.front());
     steps_.pop_front();
-    step_bytes_ -= std::min(step_bytes_, detail::step_bytes(std::get<engine::StepOutput>(message)));
+    step_bytes_ -=
+        std::min(step_bytes_, detail::step_bytes(std::get<inference::StepOutput>(message)));
     if (steps_.empty()) {
       step_bytes_ = 0;  // merging keeps the sum a little high
     }

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "stator/core/clock.h"
 #include "stator/core/flat_map.h"
 #include "stator/engine/api/engine.h"
 
@@ -25,20 +26,20 @@ class OutputQueue {
   explicit OutputQueue(size_t bytes_max) : bytes_max_(bytes_max) {}
 
   struct Accepted {
-    engine::RequestKey key;
+    inference::RequestKey key;
   };
   struct Rejected {
-    engine::Failure failure;
+    inference::Failure failure;
   };
   struct Welcome {};
   struct Draining {};
-  using Message =
-      std::variant<Welcome, Accepted, Rejected, engine::LoadReport, Draining, engine::StepOutput>;
+  using Message = std::variant<Welcome, Accepted, Rejected, engine::LoadReport, Draining,
+                               inference::StepOutput>;
 
   /// False if the key is in flight already. `expires`: when the request is late, if ever.
-  bool begin(engine::RequestKey key, std::optional<TimePoint> expires);
+  bool begin(inference::RequestKey key, std::optional<TimePoint> expires);
   /// False if it was not in flight.
-  bool forget(engine::RequestKey key) { return in_flight_.erase(key) > 0; }
+  bool forget(inference::RequestKey key) { return in_flight_.erase(key) > 0; }
   size_t in_flight() const { return in_flight_.size(); }
 
   void push(Welcome message) { control_.push_back(message); }
@@ -48,9 +49,9 @@ class OutputQueue {
   void push(const engine::LoadReport& load) { load_ = load; }
   /// Drops what is not in flight. Returns the requests to cancel in the engine, if this was too
   /// much.
-  std::vector<engine::RequestKey> push(engine::StepOutput step);
+  std::vector<inference::RequestKey> push(inference::StepOutput step);
   /// Fails requests past their time; the same return.
-  std::vector<engine::RequestKey> expire(TimePoint now);
+  std::vector<inference::RequestKey> expire(TimePoint now);
 
   size_t control_count() const { return control_.size(); }
   /// Messages that pop() has still to hand out.
@@ -64,17 +65,17 @@ class OutputQueue {
   struct Request {
     std::optional<TimePoint> expires;
   };
-  std::vector<engine::RequestKey> overflow();
+  std::vector<inference::RequestKey> overflow();
 
   /// A message stays well below the protocol's limits on entries and bytes.
   static constexpr size_t kMessageEntries = 16 * 1024;
   static constexpr size_t kMessageBytes = size_t{2} * 1024 * 1024;
 
   const size_t bytes_max_;
-  FlatMap<engine::RequestKey, Request> in_flight_;
+  FlatMap<inference::RequestKey, Request> in_flight_;
   std::deque<Message> control_;
   std::optional<engine::LoadReport> load_;
-  std::deque<engine::StepOutput> steps_;
+  std::deque<inference::StepOutput> steps_;
   size_t step_bytes_ = 0;
 };
 

@@ -7,7 +7,7 @@
 
 namespace stator::session::detail {
 
-void merge_step(engine::StepOutput& into, engine::StepOutput from) {
+void merge_step(inference::StepOutput& into, inference::StepOutput from) {
   if (into.deltas.empty() && into.failures.empty() && into.pooled.empty()) {
     into = std::move(from);
     return;
@@ -20,7 +20,7 @@ void merge_step(engine::StepOutput& into, engine::StepOutput from) {
     std::ranges::move(from.logprobs, std::back_inserter(into.logprobs));
   }
   into.tokens.insert(into.tokens.end(), from.tokens.begin(), from.tokens.end());
-  for (engine::Delta& delta : from.deltas) {
+  for (inference::Delta& delta : from.deltas) {
     delta.token_begin += shift;
     into.deltas.push_back(delta);
   }
@@ -30,9 +30,9 @@ void merge_step(engine::StepOutput& into, engine::StepOutput from) {
   std::ranges::move(from.pooled, std::back_inserter(into.pooled));
 }
 
-void drop_lone_parts(engine::StepOutput& step) {
+void drop_lone_parts(inference::StepOutput& step) {
   const auto is_lone = [&step](const auto& part) {
-    return std::ranges::find(step.deltas, part.key, &engine::Delta::key) == step.deltas.end();
+    return std::ranges::find(step.deltas, part.key, &inference::Delta::key) == step.deltas.end();
   };
   std::erase_if(step.offers, is_lone);
   std::erase_if(step.prompts, is_lone);
@@ -40,29 +40,29 @@ void drop_lone_parts(engine::StepOutput& step) {
 
 namespace {
 
-size_t bytes_of(const std::vector<api::TokenLogprobs>& all) {
-  size_t bytes = all.size() * sizeof(api::TokenLogprobs);
-  for (const api::TokenLogprobs& logprobs : all) {
-    bytes += logprobs.top.size() * sizeof(api::TokenLogprob);
+size_t bytes_of(const std::vector<inference::TokenLogprobs>& all) {
+  size_t bytes = all.size() * sizeof(inference::TokenLogprobs);
+  for (const inference::TokenLogprobs& logprobs : all) {
+    bytes += logprobs.top.size() * sizeof(inference::TokenLogprob);
   }
   return bytes;
 }
 
 }  // namespace
 
-size_t step_bytes(const engine::StepOutput& step) {
-  size_t bytes = sizeof(step) + step.deltas.size() * sizeof(engine::Delta) +
+size_t step_bytes(const inference::StepOutput& step) {
+  size_t bytes = sizeof(step) + step.deltas.size() * sizeof(inference::Delta) +
                  step.tokens.size() * sizeof(TokenId) + bytes_of(step.logprobs);
-  for (const engine::Failure& failure : step.failures) {
+  for (const inference::Failure& failure : step.failures) {
     bytes += sizeof(failure) + failure.error.message().size();
   }
-  for (const engine::Offer& offer : step.offers) {
+  for (const inference::Offer& offer : step.offers) {
     bytes += sizeof(offer) + offer.handoff.kind.size() + offer.handoff.payload.size();
   }
-  for (const engine::PromptLogprobs& prompt : step.prompts) {
+  for (const inference::PromptLogprobs& prompt : step.prompts) {
     bytes += sizeof(prompt) + bytes_of(prompt.tokens);
   }
-  for (const engine::Pooled& pooled : step.pooled) {
+  for (const inference::Pooled& pooled : step.pooled) {
     bytes += sizeof(pooled) + pooled.answer.values.size() * sizeof(float) +
              pooled.answer.rows.size() * sizeof(uint32_t);
   }

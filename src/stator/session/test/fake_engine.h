@@ -36,17 +36,17 @@ class FakeEngine final : public engine::Engine {
     changed_.notify_all();
   }
 
-  Status submit(engine::SessionId session, engine::EngineRequest request) override {
-    std::optional<engine::StepOutput> at_once;
+  Status submit(engine::SessionId session, inference::EngineRequest request) override {
+    std::optional<inference::StepOutput> at_once;
     {
       const MutexLock lock(mutex_);
       if (refusal_) {
         return refusal_->clone();
       }
-      const engine::RequestKey key = request.key;
+      const inference::RequestKey key = request.key;
       running_[key] = {session, std::move(request)};
       if (answer_inside_submit_) {
-        at_once = step_of(key, {1}, 0, api::FinishReason::kNone);
+        at_once = step_of(key, {1}, 0, inference::FinishReason::kNone);
       }
       changed_.notify_all();
     }
@@ -55,7 +55,7 @@ class FakeEngine final : public engine::Engine {
     }
     return {};
   }
-  void cancel(engine::SessionId /*session*/, engine::RequestKey key) override {
+  void cancel(engine::SessionId /*session*/, inference::RequestKey key) override {
     const MutexLock lock(mutex_);
     if (running_.erase(key) > 0) {
       ++cancelled_;
@@ -88,20 +88,20 @@ class FakeEngine final : public engine::Engine {
   }
 
   /// One step with these tokens for one request.
-  void emit(engine::RequestKey key, std::vector<TokenId> tokens, uint32_t offset,
-            api::FinishReason finish = api::FinishReason::kNone) {
+  void emit(inference::RequestKey key, std::vector<TokenId> tokens, uint32_t offset,
+            inference::FinishReason finish = inference::FinishReason::kNone) {
     deliver(session_of(key), step_of(key, std::move(tokens), offset, finish));
   }
-  void fail(engine::RequestKey key, Error error) {
-    engine::StepOutput step;
+  void fail(inference::RequestKey key, Error error) {
+    inference::StepOutput step;
     step.failures.push_back({key, std::move(error)});
     deliver(session_of(key), std::move(step));
   }
-  void emit_step(engine::SessionId session, engine::StepOutput step) {
+  void emit_step(engine::SessionId session, inference::StepOutput step) {
     deliver(session, std::move(step));
   }
 
-  bool wait_running(engine::RequestKey key) {
+  bool wait_running(inference::RequestKey key) {
     return wait([&]() STATOR_REQUIRES(mutex_) { return running_.contains(key); });
   }
   bool wait_running_count(size_t count) {
@@ -113,11 +113,11 @@ class FakeEngine final : public engine::Engine {
   bool wait_cancelled(size_t count) {
     return wait([&]() STATOR_REQUIRES(mutex_) { return cancelled_ >= count; });
   }
-  engine::EngineRequest request(engine::RequestKey key) {
+  inference::EngineRequest request(inference::RequestKey key) {
     const MutexLock lock(mutex_);
     return running_.at(key).request;
   }
-  engine::SessionId session_of(engine::RequestKey key) {
+  engine::SessionId session_of(inference::RequestKey key) {
     const MutexLock lock(mutex_);
     const auto found = running_.find(key);
     return found == running_.end() ? engine::SessionId() : found->second.session;
@@ -126,7 +126,7 @@ class FakeEngine final : public engine::Engine {
  private:
   struct Running {
     engine::SessionId session;
-    engine::EngineRequest request;
+    inference::EngineRequest request;
   };
 
   template <typename Predicate>
@@ -135,10 +135,10 @@ class FakeEngine final : public engine::Engine {
     return changed_.wait_for(lock, std::chrono::seconds(60), predicate);
   }
 
-  static engine::StepOutput step_of(engine::RequestKey key, std::vector<TokenId> tokens,
-                                    uint32_t offset, api::FinishReason finish) {
-    engine::StepOutput step;
-    engine::Delta delta;
+  static inference::StepOutput step_of(inference::RequestKey key, std::vector<TokenId> tokens,
+                                       uint32_t offset, inference::FinishReason finish) {
+    inference::StepOutput step;
+    inference::Delta delta;
     delta.key = key;
     delta.offset = offset;
     delta.token_count = static_cast<uint32_t>(tokens.size());
@@ -148,19 +148,19 @@ class FakeEngine final : public engine::Engine {
     return step;
   }
 
-  void deliver(engine::SessionId session, engine::StepOutput step) {
+  void deliver(engine::SessionId session, inference::StepOutput step) {
     const MutexLock sink_lock(sink_mutex_);
     engine::EngineSink* sink = nullptr;
     {
       const MutexLock lock(mutex_);
       const auto found = sinks_.find(session);
       sink = found == sinks_.end() ? nullptr : found->second;
-      for (const engine::Delta& delta : step.deltas) {
-        if (delta.finish != api::FinishReason::kNone) {
+      for (const inference::Delta& delta : step.deltas) {
+        if (delta.finish != inference::FinishReason::kNone) {
           running_.erase(delta.key);
         }
       }
-      for (const engine::Failure& failure : step.failures) {
+      for (const inference::Failure& failure : step.failures) {
         running_.erase(failure.key);
       }
     }
@@ -176,7 +176,7 @@ class FakeEngine final : public engine::Engine {
   std::condition_variable_any changed_;
   uint64_t last_session_ STATOR_GUARDED_BY(mutex_) = 0;
   std::map<engine::SessionId, engine::EngineSink*> sinks_ STATOR_GUARDED_BY(mutex_);
-  std::map<engine::RequestKey, Running> running_ STATOR_GUARDED_BY(mutex_);
+  std::map<inference::RequestKey, Running> running_ STATOR_GUARDED_BY(mutex_);
   std::optional<Error> refusal_ STATOR_GUARDED_BY(mutex_);
   engine::LoadReport load_ STATOR_GUARDED_BY(mutex_);
   bool answer_inside_submit_ STATOR_GUARDED_BY(mutex_) = false;

@@ -79,7 +79,7 @@ TEST_F(GrpcWorkerTest, AWorkerThatIsNotThereClosesTheSession) {
 
 TEST_F(GrpcWorkerTest, RefusesARequestBeyondTheProtocolsSize) {
   auto session = harness_.open(events_);
-  engine::EngineRequest huge = make_request(1);
+  inference::EngineRequest huge = make_request(1);
   huge.tokens.assign(5'000'000, 1);
   harness_.on_loop([&] { session->submit(std::move(huge)); });
 
@@ -129,7 +129,7 @@ TEST_F(GrpcWorkerTest, FlushCacheClearsTheEnginesCache) {
 
 TEST_F(GrpcWorkerTest, EndsARequestAtItsDeadlineByItself) {
   auto session = harness_.open(events_);
-  engine::EngineRequest request = make_request(1);
+  inference::EngineRequest request = make_request(1);
   request.deadline_ms = 1;
   harness_.on_loop([&] { session->submit(std::move(request)); });
 
@@ -246,7 +246,7 @@ TEST(GrpcSlowSession, IsCancelledBeyondItsBytesAndOthersGoOn) {
     offset += kTokensPerStep;
   }
   EXPECT_TRUE(harness.engine().wait_cancelled(1));
-  harness.engine().emit(key(2), {5}, 0, api::FinishReason::kStop);
+  harness.engine().emit(key(2), {5}, 0, inference::FinishReason::kStop);
   EXPECT_TRUE(quick_events.wait_for("delta 2 @0 5 end"));
   release.count_down();
 
@@ -265,41 +265,41 @@ class StepChecker final : public SessionEvents {
   static constexpr uint32_t kTokens = 64;
   static constexpr uint32_t kAlternatives = 20;
 
-  static engine::StepOutput long_step(uint32_t first, bool last) {
-    engine::StepOutput step;
+  static inference::StepOutput long_step(uint32_t first, bool last) {
+    inference::StepOutput step;
     for (uint32_t token = first; token < first + kTokens; ++token) {
       step.tokens.push_back(TokenId(token));
       step.logprobs.push_back(logprobs_of(token));
     }
-    engine::Delta delta;
+    inference::Delta delta;
     delta.key = key(1);
     delta.offset = first;
     delta.token_count = kTokens;
-    delta.finish = last ? api::FinishReason::kLength : api::FinishReason::kNone;
+    delta.finish = last ? inference::FinishReason::kLength : inference::FinishReason::kNone;
     step.deltas.push_back(delta);
     return step;
   }
 
   void on_opened(WorkerId /*worker*/) override {}
   void on_load(WorkerId /*worker*/, const engine::LoadReport& /*load*/) override {}
-  void on_rejected(WorkerId /*worker*/, engine::RequestKey /*key*/, Error /*error*/) override {
+  void on_rejected(WorkerId /*worker*/, inference::RequestKey /*key*/, Error /*error*/) override {
     end();
   }
-  void on_accepted(WorkerId /*worker*/, engine::RequestKey /*key*/) override {}
+  void on_accepted(WorkerId /*worker*/, inference::RequestKey /*key*/) override {}
   void on_draining(WorkerId /*worker*/) override {}
   void on_closed(WorkerId /*worker*/, Error /*error*/) override { end(); }
-  void on_step(WorkerId /*worker*/, engine::StepOutput step) override {
-    for (const engine::Delta& delta : step.deltas) {
+  void on_step(WorkerId /*worker*/, inference::StepOutput step) override {
+    for (const inference::Delta& delta : step.deltas) {
       intact_ = intact_ && delta.offset == next_;
       for (uint32_t i = 0; i < delta.token_count; ++i, ++next_) {
         const size_t at = delta.token_begin + i;
-        const api::TokenLogprobs expected = logprobs_of(next_);
+        const inference::TokenLogprobs expected = logprobs_of(next_);
         intact_ = intact_ && step.tokens[at] == TokenId(next_) &&
                   step.logprobs[at].sampled.token == expected.sampled.token &&
                   step.logprobs[at].top.size() == kAlternatives &&
                   step.logprobs[at].top.back().token == expected.top.back().token;
       }
-      if (delta.finish != api::FinishReason::kNone) {
+      if (delta.finish != inference::FinishReason::kNone) {
         end();
       }
     }
@@ -310,8 +310,8 @@ class StepChecker final : public SessionEvents {
   uint32_t tokens() const { return next_; }
 
  private:
-  static api::TokenLogprobs logprobs_of(uint32_t token) {
-    api::TokenLogprobs logprobs;
+  static inference::TokenLogprobs logprobs_of(uint32_t token) {
+    inference::TokenLogprobs logprobs;
     logprobs.sampled = {TokenId(token), -1.0F, 1};
     for (uint32_t i = 0; i < kAlternatives; ++i) {
       logprobs.top.push_back({TokenId(token + i), -1.0F, i + 1});

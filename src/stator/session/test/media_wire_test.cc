@@ -15,17 +15,17 @@ namespace {
 
 namespace pb = worker::v1;
 
-engine::EngineRequest request() {
-  auto blob = std::make_shared<api::MediaBlob>();
-  blob->kind = api::MediaKind::kAudio;
+inference::EngineRequest request() {
+  auto blob = std::make_shared<inference::MediaBlob>();
+  blob->kind = inference::MediaKind::kAudio;
   blob->type = "audio/wav";
   blob->bytes = std::string("a\0b", 3);
   blob->digest = std::string(64, 'a');
-  auto media = std::make_shared<engine::MediaInput>();
+  auto media = std::make_shared<inference::MediaInput>();
   media->chat_json = R"({"messages":[]})";
   media->pieces = {"before", "after"};
   media->items = {{.blob = blob, .detail = "low", .token_begin = 1, .token_count = 2}};
-  engine::EngineRequest made{.key = {RequestId(7), Attempt(1)}, .tokens = {1, 2, 3, 4, 5}};
+  inference::EngineRequest made{.key = {RequestId(7), Attempt(1)}, .tokens = {1, 2, 3, 4, 5}};
   made.media = media;
   return made;
 }
@@ -36,14 +36,14 @@ TEST(MediaWire, RequestsSurviveTheRoundTrip) {
   const auto again = wire::decode(message);
   ASSERT_TRUE(again.has_value()) << again.error().message();
   ASSERT_NE(again->media, nullptr);
-  const engine::MediaInput& media = *again->media;
+  const inference::MediaInput& media = *again->media;
   EXPECT_EQ(media.chat_json, request().media->chat_json);
   EXPECT_EQ(media.pieces, request().media->pieces);
   ASSERT_EQ(media.items.size(), 1U);
   EXPECT_EQ(media.items[0].detail, "low");
   EXPECT_EQ(media.items[0].token_begin, 1U);
   EXPECT_EQ(media.items[0].token_count, 2U);
-  EXPECT_EQ(media.items[0].blob->kind, api::MediaKind::kAudio);
+  EXPECT_EQ(media.items[0].blob->kind, inference::MediaKind::kAudio);
   EXPECT_EQ(media.items[0].blob->type, "audio/wav");
   EXPECT_EQ(media.items[0].blob->bytes, request().media->items[0].blob->bytes);
   EXPECT_EQ(media.items[0].blob->hash(), 0xaaaaaaaaaaaaaaaaU);
@@ -78,8 +78,8 @@ TEST(MediaWire, RecordsSayWhatAWorkerTakes) {
   record.key.worker = WorkerId(5);
   record.address = "h:1";
   record.model.name = "m";
-  record.model.media.add(api::MediaKind::kImage);
-  record.model.media.add(api::MediaKind::kVideo);
+  record.model.media.add(inference::MediaKind::kImage);
+  record.model.media.add(inference::MediaKind::kVideo);
   const std::string json = discovery::to_json(record);
   EXPECT_TRUE(json.contains(R"("media":["image","video"])")) << json;
   const auto again = discovery::parse_instance_record(json);

@@ -15,19 +15,19 @@ using test::key;
 
 constexpr size_t kBytes = size_t{64} * 1024;
 
-engine::StepOutput step(uint64_t request, uint32_t offset, uint32_t tokens,
-                        api::FinishReason finish = api::FinishReason::kNone) {
-  engine::StepOutput output;
+inference::StepOutput step(uint64_t request, uint32_t offset, uint32_t tokens,
+                           inference::FinishReason finish = inference::FinishReason::kNone) {
+  inference::StepOutput output;
   output.deltas.push_back(
       {.key = key(request), .offset = offset, .token_count = tokens, .finish = finish});
   output.tokens.assign(tokens, offset);
   return output;
 }
 
-engine::StepOutput pop_step(detail::OutputQueue& queue) {
+inference::StepOutput pop_step(detail::OutputQueue& queue) {
   auto message = queue.pop();
   EXPECT_TRUE(message.has_value());
-  return std::get<engine::StepOutput>(std::move(*message));
+  return std::get<inference::StepOutput>(std::move(*message));
 }
 
 TEST(OutputQueue, WaitingStepsMergeIntoOneMessageInOrder) {
@@ -36,9 +36,9 @@ TEST(OutputQueue, WaitingStepsMergeIntoOneMessageInOrder) {
   queue.begin(key(2), {});
   queue.push(step(1, 0, 2));
   queue.push(step(2, 0, 1));
-  queue.push(step(1, 2, 1, api::FinishReason::kStop));
+  queue.push(step(1, 2, 1, inference::FinishReason::kStop));
 
-  const engine::StepOutput merged = pop_step(queue);
+  const inference::StepOutput merged = pop_step(queue);
 
   ASSERT_EQ(merged.deltas.size(), 3U);
   EXPECT_EQ(merged.tokens, (std::vector<TokenId>{0, 0, 0, 2}));
@@ -52,13 +52,13 @@ TEST(OutputQueue, AnOfferGoesWithItsLastWordOrNotAtAll) {
   detail::OutputQueue queue(kBytes);
   queue.begin(key(1), {});
   queue.push(step(9, 0, 1));  // nobody's
-  engine::StepOutput last = step(1, 0, 1, api::FinishReason::kLength);
+  inference::StepOutput last = step(1, 0, 1, inference::FinishReason::kLength);
   last.offers.push_back({key(1), {.id = 5}});
   last.offers.push_back({key(2), {.id = 6}});  // cancelled meanwhile
   last.prompts = {{key(1), {{}}}, {key(2), {{}}}};
   queue.push(std::move(last));
 
-  const engine::StepOutput sent = pop_step(queue);
+  const inference::StepOutput sent = pop_step(queue);
 
   ASSERT_EQ(sent.offers.size(), 1U);
   EXPECT_EQ(sent.offers[0].handoff.id, 5U);
@@ -70,12 +70,12 @@ TEST(OutputQueue, MergingKeepsLogprobsParallelToTokens) {
   detail::OutputQueue queue(kBytes);
   queue.begin(key(1), {});
   queue.push(step(1, 0, 2));
-  engine::StepOutput with = step(1, 2, 1);
+  inference::StepOutput with = step(1, 2, 1);
   with.logprobs.resize(1);
   with.logprobs[0].sampled.token = 77;
   queue.push(std::move(with));
 
-  const engine::StepOutput merged = pop_step(queue);
+  const inference::StepOutput merged = pop_step(queue);
 
   ASSERT_EQ(merged.logprobs.size(), 3U);
   EXPECT_EQ(merged.logprobs[2].sampled.token, 77U);
@@ -91,7 +91,7 @@ TEST(OutputQueue, ControlGoesBeforeLoadBeforeSteps) {
 
   EXPECT_TRUE(std::holds_alternative<detail::OutputQueue::Accepted>(*queue.pop()));
   EXPECT_EQ(std::get<engine::LoadReport>(*queue.pop()).kv_used_blocks, 2U);
-  EXPECT_TRUE(std::holds_alternative<engine::StepOutput>(*queue.pop()));
+  EXPECT_TRUE(std::holds_alternative<inference::StepOutput>(*queue.pop()));
 }
 
 TEST(OutputQueue, DropsOutputOfUnknownAndEndedRequests) {
@@ -100,7 +100,7 @@ TEST(OutputQueue, DropsOutputOfUnknownAndEndedRequests) {
   EXPECT_FALSE(queue.pop().has_value());
 
   queue.begin(key(1), {});
-  queue.push(step(1, 0, 1, api::FinishReason::kStop));
+  queue.push(step(1, 0, 1, inference::FinishReason::kStop));
   queue.push(step(1, 1, 1));
   EXPECT_EQ(pop_step(queue).deltas.size(), 1U);
 }
@@ -110,15 +110,15 @@ TEST(OutputQueue, BeyondItsBytesEveryRequestWithoutALastWordFails) {
   queue.begin(key(1), {});
   queue.begin(key(2), {});
   queue.begin(key(3), {});
-  EXPECT_TRUE(queue.push(step(2, 0, 1, api::FinishReason::kStop)).empty());
+  EXPECT_TRUE(queue.push(step(2, 0, 1, inference::FinishReason::kStop)).empty());
 
   const auto cancelled = queue.push(step(1, 0, 100'000));
 
   EXPECT_EQ(cancelled.size(), 2U) << "1 and 3; 2 had ended";
-  const engine::StepOutput failed = pop_step(queue);
+  const inference::StepOutput failed = pop_step(queue);
   EXPECT_TRUE(failed.deltas.empty());
   ASSERT_EQ(failed.failures.size(), 3U) << "2 was never told its end";
-  for (const engine::Failure& failure : failed.failures) {
+  for (const inference::Failure& failure : failed.failures) {
     EXPECT_EQ(failure.error.code(), Code::kOverloaded);
   }
   EXPECT_EQ(queue.in_flight(), 0U);

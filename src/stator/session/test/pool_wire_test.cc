@@ -17,20 +17,20 @@ namespace {
 
 namespace pb = worker::v1;
 
-constexpr engine::RequestKey kKey{RequestId(7), Attempt(1)};
+constexpr inference::RequestKey kKey{RequestId(7), Attempt(1)};
 
-engine::EngineRequest request() {
-  engine::EngineRequest made{.key = kKey, .tokens = {1, 2, 3, 4, 5}};
-  made.pool = engine::PoolRequest{.task = engine::PoolTask::kScore,
-                                  .lengths = {2, 3},
-                                  .first_lengths = {1, 2},
-                                  .texts = {"a", "b", "c", "d"},
-                                  .activate = false};
+inference::EngineRequest request() {
+  inference::EngineRequest made{.key = kKey, .tokens = {1, 2, 3, 4, 5}};
+  made.pool = inference::PoolRequest{.task = inference::PoolTask::kScore,
+                                     .lengths = {2, 3},
+                                     .first_lengths = {1, 2},
+                                     .texts = {"a", "b", "c", "d"},
+                                     .activate = false};
   return made;
 }
 
-engine::StepOutput answered() {
-  engine::StepOutput step;
+inference::StepOutput answered() {
+  inference::StepOutput step;
   step.pooled.push_back(
       {kKey, {.width = 2, .rows = {2, 1}, .values = {1, 2, 3, 4, 5, 6}, .prompt_tokens = 9}});
   return step;
@@ -100,7 +100,7 @@ TEST(PoolWire, AnAnswerIsTheLastWordOnItsKey) {
 
   const auto message = queue.pop();
   ASSERT_TRUE(message.has_value());
-  EXPECT_EQ(std::get<engine::StepOutput>(*message).pooled.size(), 1U);
+  EXPECT_EQ(std::get<inference::StepOutput>(*message).pooled.size(), 1U);
   EXPECT_FALSE(queue.pop().has_value());
 }
 
@@ -112,7 +112,7 @@ TEST(PoolWire, AnswersNobodyReadsFail) {
 
   const auto message = queue.pop();
   ASSERT_TRUE(message.has_value());
-  const auto& step = std::get<engine::StepOutput>(*message);
+  const auto& step = std::get<inference::StepOutput>(*message);
   ASSERT_EQ(step.failures.size(), 1U);
   EXPECT_EQ(step.failures[0].error.code(), Code::kOverloaded);
   EXPECT_TRUE(step.pooled.empty());
@@ -123,7 +123,7 @@ TEST(PoolRecord, TasksSurviveAndOldRecordsGenerate) {
   record.key.worker = WorkerId(1);
   record.address = "local";
   record.model.pool = {.generates = false,
-                       .tasks = {engine::PoolTask::kEmbed, engine::PoolTask::kClassify},
+                       .tasks = {inference::PoolTask::kEmbed, inference::PoolTask::kClassify},
                        .width = 384,
                        .labels = {"a", "b"},
                        .wants_text = true};

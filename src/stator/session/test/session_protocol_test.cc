@@ -21,9 +21,11 @@ using ::testing::IsEmpty;
 class Recorder final : public SessionEvents {
  public:
   void on_opened(WorkerId) override { seen.emplace_back("opened"); }
-  void on_rejected(WorkerId, engine::RequestKey, Error) override { seen.emplace_back("rejected"); }
-  void on_accepted(WorkerId, engine::RequestKey) override { seen.emplace_back("accepted"); }
-  void on_step(WorkerId, engine::StepOutput) override { seen.emplace_back("step"); }
+  void on_rejected(WorkerId, inference::RequestKey, Error) override {
+    seen.emplace_back("rejected");
+  }
+  void on_accepted(WorkerId, inference::RequestKey) override { seen.emplace_back("accepted"); }
+  void on_step(WorkerId, inference::StepOutput) override { seen.emplace_back("step"); }
   void on_draining(WorkerId) override { seen.emplace_back("draining"); }
   void on_closed(WorkerId, Error) override { seen.emplace_back("closed"); }
   std::vector<std::string> seen;

@@ -24,24 +24,24 @@ class SessionRecorder final : public SessionEvents {
     loads_.push_back(load);
     changed_.notify_all();
   }
-  void on_rejected(WorkerId /*worker*/, engine::RequestKey key, Error error) override {
+  void on_rejected(WorkerId /*worker*/, inference::RequestKey key, Error error) override {
     note(fmt::format("rejected {} {}", key.request.value(), error.info().name));
   }
-  void on_accepted(WorkerId /*worker*/, engine::RequestKey key) override {
+  void on_accepted(WorkerId /*worker*/, inference::RequestKey key) override {
     note(fmt::format("accepted {}", key.request.value()));
   }
-  void on_step(WorkerId /*worker*/, engine::StepOutput output) override {
-    for (const engine::Delta& delta : output.deltas) {
+  void on_step(WorkerId /*worker*/, inference::StepOutput output) override {
+    for (const inference::Delta& delta : output.deltas) {
       std::string line = fmt::format("delta {} @{}", delta.key.request.value(), delta.offset);
       for (const TokenId token : output.tokens_of(delta)) {
         line += fmt::format(" {}", token);
       }
-      line += delta.finish == api::FinishReason::kNone ? "" : " end";
+      line += delta.finish == inference::FinishReason::kNone ? "" : " end";
       note(line);
       const MutexLock lock(mutex_);
       tokens_[delta.key.request.value()] += delta.token_count;
     }
-    for (const engine::Failure& failure : output.failures) {
+    for (const inference::Failure& failure : output.failures) {
       note(fmt::format("failed {} {}", failure.key.request.value(), failure.error.info().name));
     }
   }
@@ -92,12 +92,12 @@ class SessionRecorder final : public SessionEvents {
   std::map<uint64_t, uint64_t> tokens_;
 };
 
-inline engine::RequestKey key(uint64_t request) {
+inline inference::RequestKey key(uint64_t request) {
   return {RequestId(request), Attempt(0)};
 }
 
-inline engine::EngineRequest make_request(uint64_t request) {
-  engine::EngineRequest made;
+inline inference::EngineRequest make_request(uint64_t request) {
+  inference::EngineRequest made;
   made.key = key(request);
   made.tokens = {10, 11, 12};
   return made;

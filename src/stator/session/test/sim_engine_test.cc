@@ -20,19 +20,19 @@ constexpr uint32_t kMaxTokens = 24;
 /// Collects answers, checking that offsets are contiguous.
 class Answers final : public SessionEvents {
  public:
-  void on_rejected(WorkerId /*worker*/, engine::RequestKey /*key*/, Error error) override {
+  void on_rejected(WorkerId /*worker*/, inference::RequestKey /*key*/, Error error) override {
     ADD_FAILURE() << error.to_string();
   }
-  void on_accepted(WorkerId /*worker*/, engine::RequestKey /*key*/) override {}
-  void on_step(WorkerId /*worker*/, engine::StepOutput output) override {
+  void on_accepted(WorkerId /*worker*/, inference::RequestKey /*key*/) override {}
+  void on_step(WorkerId /*worker*/, inference::StepOutput output) override {
     const MutexLock lock(mutex_);
     EXPECT_TRUE(output.failures.empty());
-    for (const engine::Delta& delta : output.deltas) {
+    for (const inference::Delta& delta : output.deltas) {
       std::vector<TokenId>& answer = answers_[delta.key.request.value()];
       EXPECT_EQ(delta.offset, answer.size());
       const auto tokens = output.tokens_of(delta);
       answer.insert(answer.end(), tokens.begin(), tokens.end());
-      finished_ += delta.finish == api::FinishReason::kNone ? 0 : 1;
+      finished_ += delta.finish == inference::FinishReason::kNone ? 0 : 1;
     }
     changed_.notify_all();
   }
@@ -66,7 +66,7 @@ std::unique_ptr<engine::Engine> make_sim_engine(Clock& clock, Metrics& metrics) 
 
 void submit_all(WorkerSession& session) {
   for (uint64_t request = 1; request <= kRequests; ++request) {
-    engine::EngineRequest work = test::make_request(request);
+    inference::EngineRequest work = test::make_request(request);
     work.tokens.assign(40, static_cast<TokenId>(request));
     work.stop.max_tokens = kMaxTokens;
     session.submit(std::move(work));

@@ -52,11 +52,11 @@ std::string random_text(Random& random) {
   return text;
 }
 
-engine::RequestKey random_key(Random& random) {
+inference::RequestKey random_key(Random& random) {
   return {RequestId(random.next()), Attempt(static_cast<uint16_t>(random.next()))};
 }
 
-engine::Handoff random_handoff(Random& random) {
+inference::Handoff random_handoff(Random& random) {
   return {.id = random.next(),
           .kind = "vllm-0.32.0/nixl/m",
           .payload = random_text(random),
@@ -64,8 +64,8 @@ engine::Handoff random_handoff(Random& random) {
           .computed_ms = static_cast<uint32_t>(random.next())};
 }
 
-engine::EngineRequest random_request(Random& random) {
-  engine::EngineRequest request;
+inference::EngineRequest random_request(Random& random) {
+  inference::EngineRequest request;
   request.key = random_key(random);
   request.tokens = random_tokens(random, 1 + random.below(100));
   request.generated = static_cast<uint32_t>(random.below(request.tokens.size() + 1));
@@ -95,24 +95,24 @@ engine::EngineRequest random_request(Random& random) {
   request.require_reasoning = random.next() % 2 == 0;
   request.prompt_logprobs = random.below(2) == 0;
   request.deadline_ms = static_cast<uint32_t>(random.next());
-  request.phase = static_cast<engine::Phase>(random.below(3));
-  if (request.phase != engine::Phase::kWhole) {
+  request.phase = static_cast<inference::Phase>(random.below(3));
+  if (request.phase != inference::Phase::kWhole) {
     request.handoff = random_handoff(random);
   }
   if (random.below(2) == 0) {
-    request.context = std::make_shared<engine::RequestContext>(
-        engine::RequestContext{.traceparent = random_text(random),
-                               .tracestate = random_text(random),
-                               .metadata = {{"a", random_text(random)}, {"b", "c"}},
-                               .session = random_text(random),
-                               .parent_session = random_text(random),
-                               .session_final = random.below(2) == 0});
+    request.context = std::make_shared<inference::RequestContext>(
+        inference::RequestContext{.traceparent = random_text(random),
+                                  .tracestate = random_text(random),
+                                  .metadata = {{"a", random_text(random)}, {"b", "c"}},
+                                  .session = random_text(random),
+                                  .parent_session = random_text(random),
+                                  .session_final = random.below(2) == 0});
     request.sent_unix_us = random.next();
   }
   return request;
 }
 
-void expect_equal(const engine::EngineRequest& a, const engine::EngineRequest& b) {
+void expect_equal(const inference::EngineRequest& a, const inference::EngineRequest& b) {
   EXPECT_EQ(a.key, b.key);
   EXPECT_EQ(a.tokens, b.tokens);
   EXPECT_EQ(a.generated, b.generated);
@@ -152,7 +152,7 @@ void expect_equal(const engine::EngineRequest& a, const engine::EngineRequest& b
 TEST(Wire, RequestsSurviveTheRoundTrip) {
   Random random(kSeed);
   for (int round = 0; round < kRounds; ++round) {
-    const engine::EngineRequest request = random_request(random);
+    const inference::EngineRequest request = random_request(random);
 
     const auto decoded = wire::decode(encoded<pb::Submit>(request));
 
@@ -161,16 +161,16 @@ TEST(Wire, RequestsSurviveTheRoundTrip) {
   }
 }
 
-engine::StepOutput random_step(Random& random, bool logprobs) {
-  engine::StepOutput step;
+inference::StepOutput random_step(Random& random, bool logprobs) {
+  inference::StepOutput step;
   for (uint64_t i = random.below(10); i > 0; --i) {
-    engine::Delta delta;
+    inference::Delta delta;
     delta.key = random_key(random);
     delta.offset = static_cast<uint32_t>(random.next());
     delta.token_begin = static_cast<uint32_t>(step.tokens.size());
     delta.token_count = static_cast<uint32_t>(random.below(4));
     delta.cached_tokens = static_cast<uint32_t>(random.next());
-    delta.finish = static_cast<api::FinishReason>(random.below(5));
+    delta.finish = static_cast<inference::FinishReason>(random.below(5));
     delta.stopped_by_token = random.below(2) == 0;
     const auto tokens = random_tokens(random, delta.token_count);
     step.tokens.insert(step.tokens.end(), tokens.begin(), tokens.end());
@@ -188,7 +188,7 @@ engine::StepOutput random_step(Random& random, bool logprobs) {
     step.offers.push_back({random_key(random), random_handoff(random)});
   }
   for (uint64_t i = random.below(3); i > 0; --i) {
-    engine::PromptLogprobs& prompt = step.prompts.emplace_back();
+    inference::PromptLogprobs& prompt = step.prompts.emplace_back();
     prompt.key = random_key(random);
     for (const TokenId token : random_tokens(random, random.below(4))) {
       prompt.tokens.push_back({{token, -2.5F, 3}, {{7, -0.25F, 1}}});
@@ -203,22 +203,22 @@ TEST(Wire, PhasesNobodyKnowsAndPayloadsNobodyCarriesAreRefused) {
   submit.set_phase(static_cast<pb::Phase>(7));
   EXPECT_EQ(wire::decode(submit).error().code(), Code::kCorrupt);
   submit.set_phase(pb::PHASE_DECODE);
-  submit.mutable_handoff()->set_payload(std::string(engine::kHandoffBytesMax + 1, 'x'));
+  submit.mutable_handoff()->set_payload(std::string(inference::kHandoffBytesMax + 1, 'x'));
   EXPECT_EQ(wire::decode(submit).error().code(), Code::kTooLarge);
 }
 
 TEST(Wire, StepsSurviveTheRoundTrip) {
   Random random(kSeed);
   for (int round = 0; round < kRounds; ++round) {
-    const engine::StepOutput step = random_step(random, round % 2 == 0);
+    const inference::StepOutput step = random_step(random, round % 2 == 0);
 
     const auto decoded = wire::decode(encoded<pb::StepOutput>(step));
 
     ASSERT_TRUE(decoded.has_value()) << decoded.error().to_string();
     ASSERT_EQ(decoded->deltas.size(), step.deltas.size());
     for (size_t i = 0; i < step.deltas.size(); ++i) {
-      const engine::Delta& a = decoded->deltas[i];
-      const engine::Delta& b = step.deltas[i];
+      const inference::Delta& a = decoded->deltas[i];
+      const inference::Delta& b = step.deltas[i];
       EXPECT_EQ(std::tuple(a.key, a.offset, a.token_begin, a.token_count, a.cached_tokens, a.finish,
                            a.stopped_by_token),
                 std::tuple(b.key, b.offset, b.token_begin, b.token_count, b.cached_tokens, b.finish,
@@ -239,7 +239,7 @@ TEST(Wire, StepsSurviveTheRoundTrip) {
     }
     ASSERT_EQ(decoded->prompts.size(), step.prompts.size());
     for (size_t i = 0; i < step.prompts.size(); ++i) {
-      const engine::PromptLogprobs& prompt = decoded->prompts[i];
+      const inference::PromptLogprobs& prompt = decoded->prompts[i];
       EXPECT_EQ(prompt.key, step.prompts[i].key);
       ASSERT_EQ(prompt.tokens.size(), step.prompts[i].tokens.size());
       for (size_t j = 0; j < prompt.tokens.size(); ++j) {
@@ -258,7 +258,7 @@ TEST(Wire, StepsSurviveTheRoundTrip) {
 }
 
 TEST(Wire, ADeltaThatSkipsTokensOfItsStepIsSentWithoutThem) {
-  engine::StepOutput step;
+  inference::StepOutput step;
   step.tokens = {1, 2, 3};
   step.deltas.push_back({.key = {RequestId(1), Attempt(0)}, .token_begin = 2, .token_count = 1});
 
@@ -289,8 +289,8 @@ TEST(Wire, CancelsAndLoadSurviveTheRoundTrip) {
 }
 
 TEST(Wire, CutsLongErrorTexts) {
-  const engine::Failure failure{{RequestId(1), Attempt(0)},
-                                Error(Code::kInternal, std::string(100'000, 'x'))};
+  const inference::Failure failure{{RequestId(1), Attempt(0)},
+                                   Error(Code::kInternal, std::string(100'000, 'x'))};
 
   const auto decoded = wire::decode(encoded<pb::Rejected>(failure));
 
@@ -305,7 +305,7 @@ TEST(Wire, AnErrorCodeFromANewerPeerIsInternal) {
 }
 
 pb::Submit valid_submit() {
-  engine::EngineRequest request;
+  inference::EngineRequest request;
   request.tokens = {1, 2};
   return encoded<pb::Submit>(request);
 }

@@ -47,7 +47,7 @@ TEST_P(WorkerSessionTest, StreamsOneRequestFromAcceptanceToItsEnd) {
   ASSERT_TRUE(events_.wait_for("accepted 1"));
   harness_.engine().emit(key(1), {20, 21}, 0);
   ASSERT_TRUE(events_.wait_for("delta 1 @0 20 21"));
-  harness_.engine().emit(key(1), {22}, 2, api::FinishReason::kStop);
+  harness_.engine().emit(key(1), {22}, 2, inference::FinishReason::kStop);
   ASSERT_TRUE(events_.wait_for("delta 1 @2 22 end"));
 
   EXPECT_THAT(events_.lines(),
@@ -55,7 +55,7 @@ TEST_P(WorkerSessionTest, StreamsOneRequestFromAcceptanceToItsEnd) {
 }
 
 TEST_P(WorkerSessionTest, DeliversEveryFieldOfARequest) {
-  engine::EngineRequest request = make_request(1);
+  inference::EngineRequest request = make_request(1);
   request.key.attempt = Attempt(3);
   request.generated = 2;
   request.priority = -4;
@@ -67,7 +67,7 @@ TEST_P(WorkerSessionTest, DeliversEveryFieldOfARequest) {
   harness_.on_loop([&] { session_->submit(request); });
   ASSERT_TRUE(harness_.engine().wait_running(request.key));
 
-  const engine::EngineRequest got = harness_.engine().request(request.key);
+  const inference::EngineRequest got = harness_.engine().request(request.key);
 
   EXPECT_EQ(got.tokens, request.tokens);
   EXPECT_EQ(got.generated, 2U);
@@ -91,7 +91,7 @@ TEST_P(WorkerSessionTest, TellsAcceptanceBeforeOutputThatOvertakesIt) {
   harness_.engine().answer_inside_submit();
   submit(1);
   ASSERT_TRUE(events_.wait_for("delta 1 @0 1"));
-  harness_.engine().emit(key(1), {2}, 1, api::FinishReason::kLength);
+  harness_.engine().emit(key(1), {2}, 1, inference::FinishReason::kLength);
   ASSERT_TRUE(events_.wait_for("delta 1 @1 2 end"));
 
   EXPECT_THAT(events_.lines(),
@@ -106,13 +106,13 @@ TEST_P(WorkerSessionTest, CancelFreesTheEngineAndSilencesTheKey) {
   harness_.on_loop([&] { session_->cancel(key(1), CancelReason::kClientGone); });
   ASSERT_TRUE(harness_.engine().wait_cancelled(1));
 
-  engine::StepOutput late;
+  inference::StepOutput late;
   late.deltas.resize(1);
   late.deltas[0].key = key(1);
   late.deltas[0].token_count = 1;
   late.tokens = {9};
   harness_.engine().emit_step(engine_session, std::move(late));
-  harness_.engine().emit(key(2), {3}, 0, api::FinishReason::kStop);
+  harness_.engine().emit(key(2), {3}, 0, inference::FinishReason::kStop);
 
   ASSERT_TRUE(events_.wait_for("delta 2 @0 3 end"));
   EXPECT_EQ(events_.count("delta 1 @0 9"), 0U);
@@ -123,7 +123,7 @@ TEST_P(WorkerSessionTest, AnEngineFailureEndsItsRequestOnly) {
   submit(2);
   harness_.engine().fail(key(1), Error(Code::kInternal, "kernel died"));
   ASSERT_TRUE(events_.wait_for("failed 1 internal"));
-  harness_.engine().emit(key(2), {4}, 0, api::FinishReason::kStop);
+  harness_.engine().emit(key(2), {4}, 0, inference::FinishReason::kStop);
 
   EXPECT_TRUE(events_.wait_for("delta 2 @0 4 end"));
 }
@@ -166,7 +166,7 @@ TEST_P(WorkerSessionTest, DrainingRefusesNewWorkAndFinishesTheOld) {
   ASSERT_TRUE(events_.wait_for("draining"));
   harness_.on_loop([&] { session_->submit(make_request(2)); });
   ASSERT_TRUE(events_.wait_for("rejected 2 draining"));
-  harness_.engine().emit(key(1), {4}, 0, api::FinishReason::kStop);
+  harness_.engine().emit(key(1), {4}, 0, inference::FinishReason::kStop);
 
   EXPECT_TRUE(events_.wait_for("delta 1 @0 4 end"));
 }
@@ -190,7 +190,7 @@ TEST_P(WorkerSessionTest, SessionsOfOneWorkerDoNotDisturbEachOther) {
   harness_.drop(std::move(other));
   ASSERT_TRUE(harness_.engine().wait_running_count(1));
 
-  harness_.engine().emit(key(1), {4}, 0, api::FinishReason::kStop);
+  harness_.engine().emit(key(1), {4}, 0, inference::FinishReason::kStop);
 
   EXPECT_TRUE(events_.wait_for("delta 1 @0 4 end"));
 }
@@ -206,11 +206,12 @@ TEST_P(WorkerSessionTest, KeepsManyRequestsOfManyStepsInOrder) {
   ASSERT_TRUE(harness_.engine().wait_running_count(kRequests));
   const engine::SessionId engine_session = harness_.engine().session_of(key(1));
   for (uint32_t step = 0; step < kSteps; ++step) {
-    engine::StepOutput output;
+    inference::StepOutput output;
     for (uint32_t request = 1; request <= kRequests; ++request) {
-      engine::Delta delta{
+      inference::Delta delta{
           .key = key(request), .offset = step, .token_begin = request - 1, .token_count = 1};
-      delta.finish = step + 1 == kSteps ? api::FinishReason::kLength : api::FinishReason::kNone;
+      delta.finish =
+          step + 1 == kSteps ? inference::FinishReason::kLength : inference::FinishReason::kNone;
       output.deltas.push_back(delta);
       output.tokens.push_back(request * 1000 + step);
     }

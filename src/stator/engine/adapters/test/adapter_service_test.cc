@@ -24,24 +24,24 @@ using testing::ElementsAre;
 /// Waits for steps; the engine's thread fills it.
 class Sink final : public EngineSink {
  public:
-  void on_step(StepOutput output) noexcept override {
+  void on_step(inference::StepOutput output) noexcept override {
     const MutexLock lock(mutex_);
-    for (const Delta& delta : output.deltas) {
+    for (const inference::Delta& delta : output.deltas) {
       const auto tokens = output.tokens_of(delta);
       EXPECT_EQ(delta.offset, first_offset + tokens_.size());
       tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-      if (delta.finish != api::FinishReason::kNone) {
+      if (delta.finish != inference::FinishReason::kNone) {
         finish_ = delta;
       }
     }
-    for (Failure& failure : output.failures) {
+    for (inference::Failure& failure : output.failures) {
       failure_ = failure.error.code();
     }
     changed_.notify_all();
   }
 
   /// The end of the request: its last delta, or nothing if it failed.
-  std::optional<Delta> wait_for_end() {
+  std::optional<inference::Delta> wait_for_end() {
     MutexLock lock(mutex_);
     while (!finish_ && !failure_) {
       changed_.wait(lock);
@@ -75,7 +75,7 @@ class Sink final : public EngineSink {
   Mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<TokenId> tokens_;
-  std::optional<Delta> finish_;
+  std::optional<inference::Delta> finish_;
   std::optional<Code> failure_;
 };
 
@@ -166,7 +166,7 @@ TEST_F(AdapterServiceTest, ARequestGoesOutAndItsTokensComeBack) {
   EXPECT_EQ(engine->info().kind, "vllm");
   EXPECT_EQ(engine->info().block_size, 32U);
   EXPECT_EQ(engine->info().max_model_len, 1024U);
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.stop.stop_token_ids = {124};
   request.generated = 1;
   sink.first_offset = 1;
@@ -175,7 +175,7 @@ TEST_F(AdapterServiceTest, ARequestGoesOutAndItsTokensComeBack) {
   const auto end = sink.wait_for_end();
 
   ASSERT_TRUE(end.has_value());
-  EXPECT_EQ(end->finish, api::FinishReason::kStop);
+  EXPECT_EQ(end->finish, inference::FinishReason::kStop);
   EXPECT_TRUE(end->stopped_by_token);
   EXPECT_THAT(sink.wait_for_tokens(3), ElementsAre(19281, 27518, 124));
   EXPECT_THAT(last_body, testing::HasSubstr(R"("prompt":[1,14826,28371])"));
@@ -198,7 +198,7 @@ TEST_F(AdapterServiceTest, CancelClosesTheConnectionToTheEngine) {
   hold = true;
   serve();
   connect_engine();
-  const EngineRequest request = make_request();
+  const inference::EngineRequest request = make_request();
   ASSERT_TRUE(engine->submit(session, request));
   sink.wait_for_tokens(1);
   EXPECT_EQ(engine->load().running, 1U);
@@ -252,7 +252,7 @@ TEST_F(AdapterServiceTest, TheEnginesErrorsKeepTheirMeaning) {
 TEST_F(AdapterServiceTest, WhatIsRefusedIsNeverSent) {
   serve();
   connect_engine();
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.tokens.push_back(32'000);
 
   const Status submitted = engine->submit(session, request);
@@ -268,7 +268,7 @@ TEST_F(AdapterServiceTest, AtMostTheLimitIsInTheEngine) {
   serve();
   config.inflight_max = 1;
   connect_engine();
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   ASSERT_TRUE(engine->submit(session, request));
   EXPECT_EQ(engine->submit(session, request).error().code(), Code::kOverloaded);
 
@@ -289,7 +289,7 @@ TEST_F(AdapterServiceTest, AnEngineThatDiesFailsItsRequestsAndTakesNoMore) {
   EXPECT_EQ(sink.wait_for_end(), std::nullopt);
   EXPECT_EQ(sink.failure(), Code::kDisconnected) << "another worker may go on";
   EXPECT_TRUE(net::eventually([&] { return !engine->healthy(); }));
-  EngineRequest next = make_request();
+  inference::EngineRequest next = make_request();
   next.key.attempt = Attempt(2);
   EXPECT_EQ(engine->submit(session, next).error().code(), Code::kUnavailable);
   EXPECT_TRUE(metric_is("stator_adapter_engine_up{engine=\"engine\"} 0"));

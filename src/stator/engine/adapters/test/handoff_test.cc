@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-EngineFacts facts_of(WorkerRole role, std::string kind = "vllm-0.32.0/nixl/models/m") {
+EngineFacts facts_of(inference::WorkerRole role, std::string kind = "vllm-0.32.0/nixl/models/m") {
   EngineFacts facts;
   facts.model = "m";
   facts.version = "0.32.0";
@@ -24,8 +24,8 @@ EngineFacts facts_of(WorkerRole role, std::string kind = "vllm-0.32.0/nixl/model
   return facts;
 }
 
-EngineRequest half_of(Phase phase) {
-  EngineRequest request = make_request(phase == Phase::kPrefill ? 1 : 12);
+inference::EngineRequest half_of(inference::Phase phase) {
+  inference::EngineRequest request = make_request(phase == inference::Phase::kPrefill ? 1 : 12);
   request.phase = phase;
   request.handoff = {.id = 0xABC, .kind = "vllm-0.32.0/nixl/models/m"};
   return request;
@@ -34,10 +34,11 @@ EngineRequest half_of(Phase phase) {
 TEST(Handoff, ARecordedPrefillAnswerIsCarriedByteForByte) {
   const Recorded answer = load_recorded("vllm-0.32/pd-200.1-prefill");
 
-  const Replayed got = replay(make_vllm_completion_raiser(half_of(Phase::kPrefill)), answer, 100);
+  const Replayed got =
+      replay(make_vllm_completion_raiser(half_of(inference::Phase::kPrefill)), answer, 100);
 
   ASSERT_TRUE(got.status.has_value()) << got.status.error().message();
-  EXPECT_EQ(got.all.finish, api::FinishReason::kLength);
+  EXPECT_EQ(got.all.finish, inference::FinishReason::kLength);
   EXPECT_THAT(got.all.tokens, ElementsAre(18953));
   EXPECT_THAT(answer.body, HasSubstr("\"kv_transfer_params\":" + got.all.handoff));
   EXPECT_THAT(got.all.handoff, HasSubstr(R"("remote_block_ids":[[37,36,35,34,33,32,31]])"));
@@ -47,7 +48,8 @@ TEST(Handoff, ARecordedPrefillAnswerIsCarriedByteForByte) {
 TEST(Handoff, TheOtherRouteGivesTheSame) {
   const Recorded answer = load_recorded("vllm-0.32/pd-generate.1-prefill");
 
-  const Replayed got = replay(make_vllm_generate_raiser(half_of(Phase::kPrefill)), answer);
+  const Replayed got =
+      replay(make_vllm_generate_raiser(half_of(inference::Phase::kPrefill)), answer);
 
   ASSERT_TRUE(got.status.has_value()) << got.status.error().message();
   EXPECT_THAT(answer.body, HasSubstr("\"kv_transfer_params\":" + got.all.handoff));
@@ -60,7 +62,8 @@ TEST(Handoff, WholeAnswersHaveNone) {
 }
 
 TEST(Handoff, ThePrefillHalfAsksForOneAnswerInOnePiece) {
-  const auto call = lower_vllm_completion(half_of(Phase::kPrefill), facts_of(WorkerRole::kPrefill));
+  const auto call = lower_vllm_completion(half_of(inference::Phase::kPrefill),
+                                          facts_of(inference::WorkerRole::kPrefill));
 
   ASSERT_TRUE(call.has_value());
   EXPECT_THAT(call->body, HasSubstr(R"("stream":false)"));
@@ -75,34 +78,36 @@ TEST(Handoff, ThePrefillHalfAsksForOneAnswerInOnePiece) {
 }
 
 TEST(Handoff, TheDecodeHalfCarriesItVerbatimUnderTheSameName) {
-  EngineRequest request = half_of(Phase::kDecode);
+  inference::EngineRequest request = half_of(inference::Phase::kDecode);
   request.handoff.payload = R"({"do_remote_prefill":true, "a key nobody knows":[1.50,"é"]})";
 
   for (const auto& lower : {lower_vllm_completion, lower_vllm_generate}) {
-    const auto call = lower(request, facts_of(WorkerRole::kDecode));
+    const auto call = lower(request, facts_of(inference::WorkerRole::kDecode));
     ASSERT_TRUE(call.has_value());
     EXPECT_THAT(call->body, HasSubstr("\"kv_transfer_params\":" + request.handoff.payload));
     EXPECT_THAT(call->body, HasSubstr(R"("stream":true)"));
     EXPECT_THAT(call->body, HasSubstr(R"("request_id":"st-habc")"));
   }
-  EXPECT_EQ(request_name(half_of(Phase::kPrefill)), request_name(request));
+  EXPECT_EQ(request_name(half_of(inference::Phase::kPrefill)), request_name(request));
 }
 
 TEST(Handoff, SharedStorageIsNotTalkedAbout) {
-  const EngineFacts facts = facts_of(WorkerRole::kPrefill, "vllm-0.32.0/shared/models/m");
-  const auto call = lower_vllm_completion(half_of(Phase::kPrefill), facts);
+  const EngineFacts facts =
+      facts_of(inference::WorkerRole::kPrefill, "vllm-0.32.0/shared/models/m");
+  const auto call = lower_vllm_completion(half_of(inference::Phase::kPrefill), facts);
   ASSERT_TRUE(call.has_value());
   EXPECT_THAT(call->body, Not(HasSubstr("kv_transfer_params")));
 }
 
 TEST(Handoff, PromptsThatStorageMiscountsAreComputedWithoutAnyCache) {
-  EngineFacts shared = facts_of(WorkerRole::kDecode, "vllm-0.32.0/shared/models/m");
+  EngineFacts shared = facts_of(inference::WorkerRole::kDecode, "vllm-0.32.0/shared/models/m");
   shared.block_size = 16;
-  EngineFacts nixl = facts_of(WorkerRole::kDecode);
+  EngineFacts nixl = facts_of(inference::WorkerRole::kDecode);
   nixl.block_size = 16;
   for (const size_t length : {1, 2, 16, 17, 18, 33}) {
-    for (const Phase phase : {Phase::kWhole, Phase::kPrefill, Phase::kDecode}) {
-      EngineRequest request = half_of(phase);
+    for (const inference::Phase phase :
+         {inference::Phase::kWhole, inference::Phase::kPrefill, inference::Phase::kDecode}) {
+      inference::EngineRequest request = half_of(phase);
       request.tokens.assign(length, 7);
       for (const auto& lower : {lower_vllm_completion, lower_vllm_generate}) {
         EXPECT_EQ(lower(request, shared)->body.contains(R"("prompt_logprobs":0)"),
@@ -116,19 +121,20 @@ TEST(Handoff, PromptsThatStorageMiscountsAreComputedWithoutAnyCache) {
 
 TEST(Handoff, AServerOnlyTakesItsOwnHalf) {
   const auto dialect = make_vllm_dialect({});
-  const auto check = [&](Phase phase, WorkerRole role, std::string kind) {
-    EngineRequest request = half_of(phase);
+  const auto check = [&](inference::Phase phase, inference::WorkerRole role, std::string kind) {
+    inference::EngineRequest request = half_of(phase);
     request.handoff.kind = std::move(kind);
     return check_request(request, dialect->traits(), facts_of(role), 32000);
   };
   const std::string own = "vllm-0.32.0/nixl/models/m";
 
-  EXPECT_TRUE(check(Phase::kPrefill, WorkerRole::kPrefill, own));
-  EXPECT_TRUE(check(Phase::kDecode, WorkerRole::kDecode, own));
-  EXPECT_TRUE(check(Phase::kWhole, WorkerRole::kDecode, own));
-  EXPECT_FALSE(check(Phase::kPrefill, WorkerRole::kDecode, own));
-  EXPECT_FALSE(check(Phase::kDecode, WorkerRole::kAggregated, own));
-  EXPECT_FALSE(check(Phase::kDecode, WorkerRole::kDecode, "vllm-0.31.0/nixl/models/m"));
+  EXPECT_TRUE(check(inference::Phase::kPrefill, inference::WorkerRole::kPrefill, own));
+  EXPECT_TRUE(check(inference::Phase::kDecode, inference::WorkerRole::kDecode, own));
+  EXPECT_TRUE(check(inference::Phase::kWhole, inference::WorkerRole::kDecode, own));
+  EXPECT_FALSE(check(inference::Phase::kPrefill, inference::WorkerRole::kDecode, own));
+  EXPECT_FALSE(check(inference::Phase::kDecode, inference::WorkerRole::kAggregated, own));
+  EXPECT_FALSE(check(inference::Phase::kDecode, inference::WorkerRole::kDecode,
+                     "vllm-0.31.0/nixl/models/m"));
 }
 
 TEST(Handoff, SglangServersAreToldWhereTheyMeet) {
@@ -139,7 +145,7 @@ TEST(Handoff, SglangServersAreToldWhereTheyMeet) {
                      R"({"version":"0.5.23","page_size":16,"max_total_num_tokens":160,)"
                      R"("disaggregation_mode":"prefill","disaggregation_bootstrap_port":8998})",
                      facts));
-  EXPECT_EQ(facts.role, WorkerRole::kPrefill);
+  EXPECT_EQ(facts.role, inference::WorkerRole::kPrefill);
   facts.model = "m";
   const auto ability = make_ability("sglang", {}, facts, "10.0.0.5");
   ASSERT_TRUE(ability.has_value()) << ability.error().message();
@@ -147,7 +153,7 @@ TEST(Handoff, SglangServersAreToldWhereTheyMeet) {
   EXPECT_FALSE(ability->runs_whole);
   facts.handoff = *ability;
 
-  EngineRequest request = half_of(Phase::kPrefill);
+  inference::EngineRequest request = half_of(inference::Phase::kPrefill);
   request.handoff = {.id = (uint64_t{1} << 63) - 1, .kind = ability->kind, .payload = "[::1]:8998"};
   const auto call = dialect->lower(request, facts);
 
@@ -158,12 +164,12 @@ TEST(Handoff, SglangServersAreToldWhereTheyMeet) {
 
 TEST(Handoff, TrtllmsWordsComeBackWithTheirOtherType) {
   const auto dialect = make_trtllm_dialect({});
-  EngineRequest request = half_of(Phase::kDecode);
+  inference::EngineRequest request = half_of(inference::Phase::kDecode);
   request.handoff.payload =
       R"({"request_type":"context_only","first_gen_tokens":[7],"ctx_request_id":1,)"
       R"("encoded_opaque_state":"c3Q=","new \"key\"":{"x":[1.0]}})";
 
-  const auto call = dialect->lower(request, facts_of(WorkerRole::kDecode));
+  const auto call = dialect->lower(request, facts_of(inference::WorkerRole::kDecode));
 
   ASSERT_TRUE(call.has_value()) << call.error().message();
   EXPECT_THAT(call->body,
@@ -171,7 +177,7 @@ TEST(Handoff, TrtllmsWordsComeBackWithTheirOtherType) {
                         R"("encoded_opaque_state":"c3Q=","new \"key\"":{"x":[1.0]},)"
                         R"("request_type":"generation_only"})"));
   request.handoff.payload = "[1]";
-  EXPECT_FALSE(dialect->lower(request, facts_of(WorkerRole::kDecode)));
+  EXPECT_FALSE(dialect->lower(request, facts_of(inference::WorkerRole::kDecode)));
 }
 
 TEST(Handoff, AnObjectIsFoundWhereverItStands) {
@@ -186,13 +192,13 @@ TEST(Handoff, AnObjectIsFoundWhereverItStands) {
 
 TEST(Handoff, RolesThatContradictTheServerAreRefused) {
   EngineFacts facts;
-  facts.role = WorkerRole::kDecode;
+  facts.role = inference::WorkerRole::kDecode;
   EXPECT_FALSE(make_ability("sglang", {.role = "prefill"}, facts, "h"));
   EXPECT_FALSE(make_ability("llamacpp", {.role = "prefill"}, EngineFacts(), "h"));
   EXPECT_FALSE(make_ability("sglang", {.role = "prefill"}, EngineFacts(), "h")) << "no port";
   const auto whole = make_ability("vllm", {}, EngineFacts(), "h");
   ASSERT_TRUE(whole.has_value());
-  EXPECT_EQ(*whole, HandoffAbility());
+  EXPECT_EQ(*whole, inference::HandoffAbility());
 }
 
 TEST(Handoff, MeetingPointsHaveAHostAndAPort) {

@@ -29,7 +29,7 @@ Recorded stream(std::string_view events) {
   return {.status = 200, .content_type = "text/event-stream", .body = std::string(events)};
 }
 
-std::unique_ptr<EventRaiser> raiser(const EngineRequest& request = make_request()) {
+std::unique_ptr<EventRaiser> raiser(const inference::EngineRequest& request = make_request()) {
   static const auto dialect = make_llamacpp_dialect({});
   return dialect->make_raiser(request);
 }
@@ -39,14 +39,14 @@ TEST(LlamaCppRaise, TheLastEventHasTheReasonButNoTokens) {
     const Replayed got = replay(raiser(), stream(kStream), piece);
     ASSERT_TRUE(got.status.has_value()) << got.status.error().message();
     EXPECT_THAT(got.all.tokens, ElementsAre(42806, 4553));
-    EXPECT_EQ(got.all.finish, api::FinishReason::kLength);
+    EXPECT_EQ(got.all.finish, inference::FinishReason::kLength);
     EXPECT_EQ(got.all.cached_tokens, 4U);
     EXPECT_FALSE(got.all.last_is_stop) << "the end token is not told";
   }
 }
 
 TEST(LlamaCppRaise, AClientsStopTokenEndsTheAnswerHere) {
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.stop.stop_token_ids = {4553};
   ReplyReader reader(raiser(request), "llamacpp");
   reader.on_head(200, "text/event-stream");
@@ -55,13 +55,13 @@ TEST(LlamaCppRaise, AClientsStopTokenEndsTheAnswerHere) {
   ASSERT_TRUE(reader.on_bytes(kStream, raised));
 
   EXPECT_THAT(raised.tokens, ElementsAre(42806, 4553));
-  EXPECT_EQ(raised.finish, api::FinishReason::kStop);
+  EXPECT_EQ(raised.finish, inference::FinishReason::kStop);
   EXPECT_TRUE(raised.last_is_stop);
   EXPECT_TRUE(reader.abort()) << "the server would go on";
 }
 
 TEST(LlamaCppRaise, ProbabilitiesHaveIds) {
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.sampling.logprobs = 1;
   const Replayed got = replay(
       raiser(request),
@@ -73,7 +73,7 @@ TEST(LlamaCppRaise, ProbabilitiesHaveIds) {
              "\n\n"));
 
   ASSERT_TRUE(got.status.has_value()) << got.status.error().message();
-  EXPECT_EQ(got.all.finish, api::FinishReason::kStop);
+  EXPECT_EQ(got.all.finish, inference::FinishReason::kStop);
   ASSERT_EQ(got.all.logprobs.size(), 1U);
   EXPECT_EQ(got.all.logprobs[0].sampled.rank, 2U);
   ASSERT_EQ(got.all.logprobs[0].top.size(), 1U);

@@ -24,14 +24,14 @@ EngineFacts facts() {
   return out;
 }
 
-Code refused(const EngineRequest& request, const Traits& traits) {
+Code refused(const inference::EngineRequest& request, const Traits& traits) {
   const Status checked = check_request(request, traits, facts(), kVocab);
   return checked ? Code::kInternal : checked.error().code();
 }
 
 TEST(CheckRequest, TokensOutsideTheVocabularyAreNeverSent) {
   const auto dialect = make_sglang_dialect({});
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   EXPECT_TRUE(check_request(request, dialect->traits(), facts(), kVocab));
 
   request.tokens.push_back(kVocab);
@@ -41,16 +41,16 @@ TEST(CheckRequest, TokensOutsideTheVocabularyAreNeverSent) {
 
 TEST(CheckRequest, WhatNoEngineTakes) {
   const Traits traits = make_vllm_dialect({})->traits();
-  const std::function<void(EngineRequest&)> wrong[] = {
-      [](EngineRequest& r) { r.tokens.clear(); },
-      [](EngineRequest& r) { r.tokens.resize(100, 1); },
-      [](EngineRequest& r) { r.generated = 3; },
-      [](EngineRequest& r) { r.generated = 2, r.stop.max_tokens = 2; },
-      [](EngineRequest& r) { r.stop.min_tokens = 9; },
-      [](EngineRequest& r) { r.sampling.logprobs = 21; },
+  const std::function<void(inference::EngineRequest&)> wrong[] = {
+      [](inference::EngineRequest& r) { r.tokens.clear(); },
+      [](inference::EngineRequest& r) { r.tokens.resize(100, 1); },
+      [](inference::EngineRequest& r) { r.generated = 3; },
+      [](inference::EngineRequest& r) { r.generated = 2, r.stop.max_tokens = 2; },
+      [](inference::EngineRequest& r) { r.stop.min_tokens = 9; },
+      [](inference::EngineRequest& r) { r.sampling.logprobs = 21; },
   };
   for (const auto& change : wrong) {
-    EngineRequest request = make_request();
+    inference::EngineRequest request = make_request();
     change(request);
     EXPECT_EQ(refused(request, traits), Code::kInvalidArgument);
   }
@@ -63,21 +63,22 @@ TEST(CheckRequest, WhatAnEngineCannotHonourIsRefusedByName) {
                        .stop_token_ids = false,
                        .structured_output = false};
   const struct {
-    std::function<void(EngineRequest&)> change;
+    std::function<void(inference::EngineRequest&)> change;
     std::string_view name;
   } cases[] = {
-      {[](EngineRequest& r) { r.stop.min_tokens = 1; }, "min_tokens"},
-      {[](EngineRequest& r) { r.stop.ignore_eos = true; }, "ignore_eos"},
-      {[](EngineRequest& r) { r.stop.stop_token_ids = {1}; }, "stop_token_ids"},
-      {[](EngineRequest& r) { r.sampling.logprobs = 0; }, "logprobs"},
-      {[](EngineRequest& r) { r.cache_salt = "x"; }, "cache_salt"},
-      {[](EngineRequest& r) { r.sampling.allowed_token_ids = {1}; }, "allowed_token_ids"},
-      {[](EngineRequest& r) { r.sampling.bad_words = {"x"}; }, "bad_words"},
-      {[](EngineRequest& r) { r.structured_outputs = R"({"json_object":true})"; },
+      {[](inference::EngineRequest& r) { r.stop.min_tokens = 1; }, "min_tokens"},
+      {[](inference::EngineRequest& r) { r.stop.ignore_eos = true; }, "ignore_eos"},
+      {[](inference::EngineRequest& r) { r.stop.stop_token_ids = {1}; }, "stop_token_ids"},
+      {[](inference::EngineRequest& r) { r.sampling.logprobs = 0; }, "logprobs"},
+      {[](inference::EngineRequest& r) { r.cache_salt = "x"; }, "cache_salt"},
+      {[](inference::EngineRequest& r) { r.sampling.allowed_token_ids = {1}; },
+       "allowed_token_ids"},
+      {[](inference::EngineRequest& r) { r.sampling.bad_words = {"x"}; }, "bad_words"},
+      {[](inference::EngineRequest& r) { r.structured_outputs = R"({"json_object":true})"; },
        "structured_outputs"},
   };
   for (const auto& [change, name] : cases) {
-    EngineRequest request = make_request();
+    inference::EngineRequest request = make_request();
     change(request);
     const Status checked = check_request(request, text, facts(), kVocab);
     ASSERT_FALSE(checked.has_value()) << name;
@@ -88,7 +89,7 @@ TEST(CheckRequest, WhatAnEngineCannotHonourIsRefusedByName) {
 
 TEST(CheckRequest, AnAnswerIsNotContinuedWhereItWouldChange) {
   const Traits traits = make_vllm_dialect({})->traits();
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.generated = 1;
   EXPECT_TRUE(check_request(request, traits, facts(), kVocab));
 
@@ -102,7 +103,7 @@ TEST(CheckRequest, AnAnswerIsNotContinuedWhereItWouldChange) {
 }
 
 TEST(CheckRequest, LogprobsOfAPromptAreForWholeRequestsOfSomeEngines) {
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.prompt_logprobs = true;
   request.sampling.logprobs = 1;
   EXPECT_TRUE(check_request(request, make_vllm_dialect({})->traits(), facts(), kVocab));
@@ -118,7 +119,7 @@ TEST(CheckRequest, LogprobsOfAPromptAreForWholeRequestsOfSomeEngines) {
 }
 
 TEST(StopTokens, AreTheClientsAndTheModels) {
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.stop.stop_token_ids = {9, 3};
   request.stop.eos_token_ids = {2, 3};
 
@@ -133,7 +134,7 @@ TEST(StopTokens, AreTheClientsAndTheModels) {
 
 TEST(LlamaCppLower, SendsEveryFieldBecauseTheServersDefaultsAreNotNeutral) {
   const auto dialect = make_llamacpp_dialect({});
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.sampling.logit_bias = {{42, -5.0F}};
   request.sampling.logprobs = 0;
   request.structured_outputs = R"({"regex":"[a-z]+"})";
@@ -154,7 +155,7 @@ TEST(LlamaCppLower, SendsEveryFieldBecauseTheServersDefaultsAreNotNeutral) {
 
 TEST(LlamaCppLower, PenaltiesLookBackOverTheWholeContext) {
   const auto dialect = make_llamacpp_dialect({});
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.sampling.frequency_penalty = 0.5F;
   EngineFacts known = facts();
   known.max_model_len = 4096;
@@ -173,7 +174,7 @@ TEST(TrtllmLower, SendsOnlyKeysOfItsOwnSchema) {
                         R"("temperature":0,"top_p":1,"top_k":0,"min_p":0,"presence_penalty":0,)"
                         R"("frequency_penalty":0,"repetition_penalty":1,"ignore_eos":false,)"
                         R"("stop_token_ids":[]})");
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.sampling.logprobs = 1;
   EXPECT_EQ(refused(request, dialect->traits()), Code::kUnsupported);
 }

@@ -17,9 +17,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::shared_ptr<const api::MediaBlob> blob(api::MediaKind kind, std::string type,
-                                           std::string bytes) {
-  auto made = std::make_shared<api::MediaBlob>();
+std::shared_ptr<const inference::MediaBlob> blob(inference::MediaKind kind, std::string type,
+                                                 std::string bytes) {
+  auto made = std::make_shared<inference::MediaBlob>();
   made->kind = kind;
   made->type = std::move(type);
   made->bytes = std::move(bytes);
@@ -28,28 +28,28 @@ std::shared_ptr<const api::MediaBlob> blob(api::MediaKind kind, std::string type
 }
 
 /// "look" + three placeholders + "at" + one for audio, as a frontend sends it.
-EngineRequest request_of() {
-  EngineRequest request;
+inference::EngineRequest request_of() {
+  inference::EngineRequest request;
   request.tokens = {10, 7, 7, 7, 11, 8, 12};
   request.stop.max_tokens = 5;
-  auto media = std::make_shared<MediaInput>();
+  auto media = std::make_shared<inference::MediaInput>();
   media->chat_json =
       R"({"messages":[{"role":"user","content":[{"type":"text","text":"look"},{"type":"image"},)"
       R"({"type":"audio"}]}],"chat_template_kwargs":{"a":1},"add_generation_prompt":true})";
   media->pieces = {"<u>look ", " and ", "</u>"};
-  media->items = {{.blob = blob(api::MediaKind::kImage, "image/png", "abc"),
+  media->items = {{.blob = blob(inference::MediaKind::kImage, "image/png", "abc"),
                    .detail = "low",
                    .token_begin = 1,
                    .token_count = 3},
-                  {.blob = blob(api::MediaKind::kAudio, "audio/x-wav", "def"),
+                  {.blob = blob(inference::MediaKind::kAudio, "audio/x-wav", "def"),
                    .token_begin = 5,
                    .token_count = 0}};
   request.media = media;
   return request;
 }
 
-json::Value body_of(const Dialect& dialect, const EngineRequest& request, const EngineFacts& facts,
-                    std::string_view path) {
+json::Value body_of(const Dialect& dialect, const inference::EngineRequest& request,
+                    const EngineFacts& facts, std::string_view path) {
   const auto call = dialect.lower(request, facts);
   EXPECT_TRUE(call) << call.error().message();
   if (!call) {
@@ -83,7 +83,7 @@ TEST(Media, VllmIsAskedByItsChatRouteWithTheBytesAndTheDigest) {
 
 TEST(Media, AnAnswerUpToTheContextIsMeasuredByTheEngine) {
   const auto dialect = make_vllm_dialect({});
-  EngineRequest request = request_of();
+  inference::EngineRequest request = request_of();
   request.stop.max_tokens = 93;
   const json::Value body =
       body_of(*dialect, request, {.model = "m", .max_model_len = 100}, "/v1/chat/completions");
@@ -92,7 +92,7 @@ TEST(Media, AnAnswerUpToTheContextIsMeasuredByTheEngine) {
 
 TEST(Media, LogprobsOfAVllmChatAreAskedForInItsWords) {
   const auto dialect = make_vllm_dialect({});
-  EngineRequest request = request_of();
+  inference::EngineRequest request = request_of();
   request.sampling.logprobs = 3;
   const json::Value body = body_of(*dialect, request, {.model = "m"}, "/v1/chat/completions");
   EXPECT_EQ(body.at("logprobs").as_bool(), true);
@@ -140,14 +140,14 @@ TEST(Media, OpenAiHasItsOwnWordsForAudioAndNoneForVideoAndTools) {
   std::string out;
   json::Writer json(out);
   json.begin_object();
-  const EngineRequest request = request_of();
+  const inference::EngineRequest request = request_of();
   ASSERT_TRUE(write_chat(json, *request.media, PartStyle::kOpenAi));
   json.end_object();
   EXPECT_THAT(out,
               HasSubstr(R"({"type":"input_audio","input_audio":{"data":"ZGVm","format":"wav"}})"));
   EXPECT_THAT(out, ::testing::Not(HasSubstr("uuid")));
   EXPECT_THAT(out, ::testing::Not(HasSubstr("chat_template_kwargs")));
-  MediaInput tools = *request.media;
+  inference::MediaInput tools = *request.media;
   tools.chat_json.insert(1, R"("tools":[],)");
   const Status refused = write_chat(json, tools, PartStyle::kOpenAi);
   ASSERT_FALSE(refused);
@@ -155,7 +155,7 @@ TEST(Media, OpenAiHasItsOwnWordsForAudioAndNoneForVideoAndTools) {
 }
 
 TEST(Media, WhatIsNoConversationIsRefused) {
-  MediaInput media = *request_of().media;
+  inference::MediaInput media = *request_of().media;
   std::string out;
   json::Writer json(out);
   for (const char* text : {"", "{}", "[]", R"({"messages":[]})", R"({"messages":)"}) {
@@ -169,7 +169,7 @@ TEST(Media, CollapsingUndoesTheExpansion) {
 }
 
 TEST(Media, AnAnswerIsNotTakenUpInTheMiddle) {
-  EngineRequest request = request_of();
+  inference::EngineRequest request = request_of();
   request.tokens.push_back(13);
   request.generated = 1;
   const auto dialect = make_vllm_dialect({});

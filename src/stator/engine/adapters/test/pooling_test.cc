@@ -12,38 +12,38 @@ EngineFacts facts() {
   return facts;
 }
 
-EngineRequest ask(PoolTask task) {
-  EngineRequest request{.key = {RequestId(1), Attempt(0)}, .tokens = {1, 2, 3}};
-  request.pool = PoolRequest{.task = task, .lengths = {2, 1}, .texts = {"a b", "c"}};
+inference::EngineRequest ask(inference::PoolTask task) {
+  inference::EngineRequest request{.key = {RequestId(1), Attempt(0)}, .tokens = {1, 2, 3}};
+  request.pool = inference::PoolRequest{.task = task, .lengths = {2, 1}, .texts = {"a b", "c"}};
   return request;
 }
 
-EngineRequest ask_pairs(std::vector<std::string> texts) {
-  EngineRequest request = ask(PoolTask::kScore);
+inference::EngineRequest ask_pairs(std::vector<std::string> texts) {
+  inference::EngineRequest request = ask(inference::PoolTask::kScore);
   request.pool->texts = std::move(texts);
   return request;
 }
 
-std::string lowered(const EngineRequest& request, std::string_view kind) {
+std::string lowered(const inference::EngineRequest& request, std::string_view kind) {
   const auto call = lower_pool(request, kind, facts());
   return call ? call->path + " " + call->body : "refused: " + call.error().message();
 }
 
 TEST(LowerPool, EmbeddingsGoAsIdsWhereTheServerTakesThem) {
-  EXPECT_EQ(lowered(ask(PoolTask::kEmbed), "vllm"),
+  EXPECT_EQ(lowered(ask(inference::PoolTask::kEmbed), "vllm"),
             R"(/v1/embeddings {"model":"m","input":[[1,2],[3]],"encoding_format":"base64"})");
-  EXPECT_EQ(lowered(ask(PoolTask::kEmbed), "sglang"),
+  EXPECT_EQ(lowered(ask(inference::PoolTask::kEmbed), "sglang"),
             R"(/v1/embeddings {"model":"m","input":[[1,2],[3]],"encoding_format":"float"})");
-  EXPECT_EQ(lowered(ask(PoolTask::kEmbed), "openai"),
+  EXPECT_EQ(lowered(ask(inference::PoolTask::kEmbed), "openai"),
             R"(/v1/embeddings {"model":"m","input":["a b","c"],"encoding_format":"float"})");
 }
 
 TEST(LowerPool, TheOtherTasksHaveRoutesOfVllm) {
-  EXPECT_EQ(lowered(ask(PoolTask::kTokenEmbed), "vllm"),
+  EXPECT_EQ(lowered(ask(inference::PoolTask::kTokenEmbed), "vllm"),
             R"(/pooling {"model":"m","input":[[1,2],[3]],"task":"token_embed"})");
-  EXPECT_EQ(lowered(ask(PoolTask::kClassify), "vllm"),
+  EXPECT_EQ(lowered(ask(inference::PoolTask::kClassify), "vllm"),
             R"(/classify {"model":"m","input":[[1,2],[3]]})");
-  EXPECT_EQ(lowered(ask(PoolTask::kClassify), "sglang"),
+  EXPECT_EQ(lowered(ask(inference::PoolTask::kClassify), "sglang"),
             "refused: engine 'sglang' has no route for task 'classify'");
 }
 
@@ -57,7 +57,7 @@ TEST(LowerPool, PairsAreScoredOrRanked) {
   EXPECT_TRUE(lowered(ask_pairs({}), "vllm").starts_with("refused"));
 }
 
-Result<PoolAnswer> raised(PoolTask task, std::string_view body) {
+Result<inference::PoolAnswer> raised(inference::PoolTask task, std::string_view body) {
   const auto raiser = make_pool_raiser(ask(task));
   Raised out;
   STATOR_CHECK(raiser->on_event(body, out));
@@ -66,16 +66,17 @@ Result<PoolAnswer> raised(PoolTask task, std::string_view body) {
 }
 
 TEST(RaisePool, VectorsAsNumbersAndAsBase64InAnyOrder) {
-  const auto answer =
-      raised(PoolTask::kEmbed, R"({"data":[{"index":1,"embedding":"AACAPwAAIMA="},)"
-                               R"({"index":0,"embedding":[0.5,2]}],"usage":{"prompt_tokens":3}})");
+  const auto answer = raised(inference::PoolTask::kEmbed,
+                             R"({"data":[{"index":1,"embedding":"AACAPwAAIMA="},)"
+                             R"({"index":0,"embedding":[0.5,2]}],"usage":{"prompt_tokens":3}})");
   ASSERT_TRUE(answer.has_value()) << answer.error().message();
-  EXPECT_EQ(*answer, (PoolAnswer{.width = 2, .values = {0.5F, 2, 1, -2.5F}, .prompt_tokens = 3}));
+  EXPECT_EQ(*answer,
+            (inference::PoolAnswer{.width = 2, .values = {0.5F, 2, 1, -2.5F}, .prompt_tokens = 3}));
 }
 
 TEST(RaisePool, RowsPerToken) {
   const auto answer =
-      raised(PoolTask::kTokenEmbed,
+      raised(inference::PoolTask::kTokenEmbed,
              R"({"data":[{"index":0,"data":[[1,2],[3,4]]},{"index":1,"data":[[5,6]]}]})");
   ASSERT_TRUE(answer.has_value()) << answer.error().message();
   EXPECT_EQ(answer->rows, (std::vector<uint32_t>{2, 1}));
@@ -87,7 +88,7 @@ TEST(RaisePool, ScoresOfEveryShape) {
        {R"({"data":[{"index":0,"score":0.5},{"index":1,"score":1}]})",
         R"({"results":[{"index":1,"relevance_score":1},{"index":0,"relevance_score":0.5}]})",
         R"([{"score":1,"index":1},{"score":0.5,"index":0}])"}) {
-    const auto answer = raised(PoolTask::kScore, body);
+    const auto answer = raised(inference::PoolTask::kScore, body);
     ASSERT_TRUE(answer.has_value()) << body << answer.error().message();
     EXPECT_EQ(answer->values, (std::vector<float>{0.5F, 1})) << body;
   }
@@ -101,7 +102,7 @@ TEST(RaisePool, WhatContradictsTheRequestIsNoAnswer) {
         R"({"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1,2]}]})",
         R"({"data":[{"index":0,"embedding":["x"]},{"index":1,"embedding":[1]}]})",
         R"({"data":[{"index":0,"embedding":"AAA"},{"index":1,"embedding":[1]}]})", "[", "{}"}) {
-    EXPECT_FALSE(raised(PoolTask::kEmbed, body).has_value()) << body;
+    EXPECT_FALSE(raised(inference::PoolTask::kEmbed, body).has_value()) << body;
   }
 }
 
@@ -110,11 +111,11 @@ TEST(PoolAbility, ByWhatTheServerToldAndWhatTheOperatorSays) {
   EXPECT_TRUE(pool_ability("vllm", told, "auto").generates);
   EXPECT_FALSE(pool_ability("vllm", told, "auto").tasks.any());
   told.generates = false;
-  told.pool_tasks = {PoolTask::kEmbed};
-  EXPECT_TRUE(pool_ability("vllm", told, "auto").tasks.has(PoolTask::kEmbed));
+  told.pool_tasks = {inference::PoolTask::kEmbed};
+  EXPECT_TRUE(pool_ability("vllm", told, "auto").tasks.has(inference::PoolTask::kEmbed));
   EXPECT_FALSE(pool_ability("vllm", told, "auto").generates);
-  EXPECT_TRUE(pool_ability("vllm", facts(), "score").tasks.has(PoolTask::kScore));
-  EXPECT_TRUE(pool_ability("openai", facts(), "auto").tasks.has(PoolTask::kEmbed));
+  EXPECT_TRUE(pool_ability("vllm", facts(), "score").tasks.has(inference::PoolTask::kScore));
+  EXPECT_TRUE(pool_ability("openai", facts(), "auto").tasks.has(inference::PoolTask::kEmbed));
   EXPECT_FALSE(pool_ability("openai", facts(), "generate").tasks.any());
 }
 

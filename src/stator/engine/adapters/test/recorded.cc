@@ -90,8 +90,8 @@ Replayed replay(std::unique_ptr<EventRaiser> raiser, const Recorded& answer, siz
   return out;
 }
 
-EngineRequest make_request(uint32_t max_tokens) {
-  EngineRequest request;
+inference::EngineRequest make_request(uint32_t max_tokens) {
+  inference::EngineRequest request;
   request.key = {RequestId(26), Attempt(1)};
   request.tokens = {1, 14826, 28371};
   request.sampling.temperature = 0;

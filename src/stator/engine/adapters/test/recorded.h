@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "stator/engine/adapters/raise.h"
-#include "stator/engine/api/engine.h"
+#include "stator/inference/request.h"
 
 namespace stator::engine::adapters {
 
@@ -30,6 +30,6 @@ Replayed replay(std::unique_ptr<EventRaiser> raiser, const Recorded& answer,
                 size_t piece_bytes = 1 << 20);
 
 /// A greedy request for `max_tokens` tokens after a short prompt.
-EngineRequest make_request(uint32_t max_tokens = 8);
+inference::EngineRequest make_request(uint32_t max_tokens = 8);
 
 }  // namespace stator::engine::adapters

@@ -56,7 +56,7 @@ TEST(Retokenizer, TheTextComesBackWhateverThePiecesAndTheTokenizer) {
 TEST(Retokenizer, ATextEngineGetsThePromptsTextAndGivesText) {
   const auto tokenizer = load("/models/demo");
   const auto dialect = make_openai_dialect({.tokenizer = tokenizer.get()});
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.tokens.clear();
   ASSERT_TRUE(tokenizer->encode("What is it?", {}, request.tokens));
   EngineFacts facts;
@@ -77,7 +77,7 @@ TEST(Retokenizer, ATextEngineGetsThePromptsTextAndGivesText) {
   EXPECT_THAT(call->body, HasSubstr(R"("prompt":"What is it?")"));
   ASSERT_TRUE(got.status.has_value()) << got.status.error().message();
   EXPECT_EQ(tokenizer->decode(got.all.tokens, tokenizer::SkipSpecial::kYes), "It is so.");
-  EXPECT_EQ(got.all.finish, api::FinishReason::kStop);
+  EXPECT_EQ(got.all.finish, inference::FinishReason::kStop);
   EXPECT_FALSE(got.all.last_is_stop) << "all of it is text";
   EXPECT_EQ(got.all.cached_tokens, 3U);
 }

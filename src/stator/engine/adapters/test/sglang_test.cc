@@ -16,7 +16,7 @@ using testing::Not;
 
 const auto kTokens = ElementsAre(9192, 7940, 7668, 25939, 9095, 4801, 9947, 10737);
 
-std::unique_ptr<EventRaiser> raiser(const EngineRequest& request = make_request()) {
+std::unique_ptr<EventRaiser> raiser(const inference::EngineRequest& request = make_request()) {
   static const auto dialect = make_sglang_dialect({});
   return dialect->make_raiser(request);
 }
@@ -26,7 +26,7 @@ TEST(SglangRaise, ACumulativeStreamGivesEachTokenOnce) {
     const Replayed got = replay(raiser(), load_recorded("sglang-0.5.23/generate-stream"), piece);
     ASSERT_TRUE(got.status.has_value()) << got.status.error().message();
     EXPECT_THAT(got.all.tokens, kTokens);
-    EXPECT_EQ(got.all.finish, api::FinishReason::kLength);
+    EXPECT_EQ(got.all.finish, inference::FinishReason::kLength);
   }
 }
 
@@ -46,12 +46,12 @@ TEST(SglangRaise, AnIncrementalStreamGivesTheSame) {
 
   ASSERT_TRUE(got.status.has_value()) << got.status.error().message();
   EXPECT_THAT(got.all.tokens, ElementsAre(5, 6, 7));
-  EXPECT_EQ(got.all.finish, api::FinishReason::kStop);
+  EXPECT_EQ(got.all.finish, inference::FinishReason::kStop);
   EXPECT_TRUE(got.all.last_is_stop);
 }
 
 TEST(SglangRaise, LogprobsAndCachedTokensOfAPlainAnswer) {
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.sampling.logprobs = 2;
 
   const Replayed got = replay(raiser(request), load_recorded("sglang-0.5.23/generate-nonstream"));
@@ -67,7 +67,7 @@ TEST(SglangRaise, LogprobsAndCachedTokensOfAPlainAnswer) {
 }
 
 TEST(SglangRaise, LogprobsOfAPromptStartBehindItsFirstToken) {
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.sampling.logprobs = 2;
   request.prompt_logprobs = true;
 
@@ -84,7 +84,7 @@ TEST(SglangRaise, LogprobsOfAPromptStartBehindItsFirstToken) {
 
 TEST(SglangLower, LogprobsOfAPromptAreAskedForInOnePiece) {
   const auto dialect = make_sglang_dialect({});
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.sampling.logprobs = 2;
   EXPECT_THAT(dialect->lower(request, {})->body, Not(HasSubstr("logprob_start_len")));
 
@@ -138,7 +138,7 @@ TEST(SglangFacts, FromRecordedAnswers) {
 }
 
 TEST(SglangLower, NamesItsOwn) {
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.sampling.seed = 7;
   request.sampling.logprobs = 3;
   request.priority = 5;

@@ -27,7 +27,7 @@ EngineFacts facts() {
 }
 
 TEST(VllmRaise, TokensAndLogprobsOfARecordedStream) {
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.sampling.logprobs = 2;
 
   for (const size_t piece : {1UL, 7UL, 100UL, 100'000UL}) {
@@ -35,7 +35,7 @@ TEST(VllmRaise, TokensAndLogprobsOfARecordedStream) {
                                 load_recorded("vllm-0.32/completions-stop-token"), piece);
     ASSERT_TRUE(got.status.has_value()) << got.status.error().message();
     EXPECT_THAT(got.all.tokens, ElementsAre(19281, 27518, 124));
-    EXPECT_EQ(got.all.finish, api::FinishReason::kStop);
+    EXPECT_EQ(got.all.finish, inference::FinishReason::kStop);
     EXPECT_TRUE(got.all.last_is_stop) << "token 124 was asked for";
   }
 }
@@ -46,7 +46,7 @@ TEST(VllmRaise, TheLastTokenWaitsForTheUsageAndBringsTheCachedTokens) {
 
   ASSERT_TRUE(got.status.has_value()) << got.status.error().message();
   EXPECT_THAT(got.all.tokens, ElementsAre(9973, 23759, 18799, 23432, 17348, 20066, 17888, 26905));
-  EXPECT_EQ(got.all.finish, api::FinishReason::kLength);
+  EXPECT_EQ(got.all.finish, inference::FinishReason::kLength);
   EXPECT_EQ(got.all.cached_tokens, 32U);
   EXPECT_FALSE(got.all.last_is_stop);
   EXPECT_GT(got.tokens_per_feed.size(), 1U);
@@ -54,7 +54,7 @@ TEST(VllmRaise, TheLastTokenWaitsForTheUsageAndBringsTheCachedTokens) {
 
 TEST(VllmRaise, LogprobsOfAPromptComeFromBothRoutes) {
   // The prompt of the recording: 40 tokens, of which the first ones and their values are known.
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.tokens.assign(40, 0);
   request.tokens[1] = 14826;
   request.tokens[2] = 9960;
@@ -94,7 +94,7 @@ TEST(VllmRaise, LogprobsOfAPromptComeFromBothRoutes) {
 }
 
 TEST(VllmLower, LogprobsOfAPromptAreAskedForInOnePiece) {
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.sampling.logprobs = 2;
   EXPECT_THAT(lower_vllm_completion(request, facts())->body, Not(HasSubstr("prompt_logprobs")));
 
@@ -113,12 +113,12 @@ TEST(VllmRaise, APlainAnswerIsReadWhereAStreamWasAskedFor) {
 
   ASSERT_TRUE(got.status.has_value()) << got.status.error().message();
   EXPECT_THAT(got.all.tokens, ElementsAre(9973, 23759, 18799, 23432, 17348, 20066, 17888, 26905));
-  EXPECT_EQ(got.all.finish, api::FinishReason::kLength);
+  EXPECT_EQ(got.all.finish, inference::FinishReason::kLength);
   EXPECT_EQ(got.all.cached_tokens, 32U);
 }
 
 TEST(VllmRaise, GenerateGivesExactRanks) {
-  EngineRequest request = make_request(6);
+  inference::EngineRequest request = make_request(6);
   request.sampling.logprobs = 1;
 
   const Replayed got =
@@ -139,7 +139,7 @@ Recorded stream_of(std::string_view events) {
 }
 
 TEST(VllmRaise, LogprobsSpelledAsIdsGetRanks) {
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.sampling.logprobs = 2;
   const Recorded answer = stream_of(
       R"(data: {"choices":[{"index":0,"text":"ab","token_ids":[7,8],"finish_reason":"length",)"
@@ -164,7 +164,7 @@ TEST(VllmRaise, LogprobsSpelledAsIdsGetRanks) {
 }
 
 TEST(VllmRaise, TextLogprobsAreRefusedRatherThanGuessed) {
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.sampling.logprobs = 2;
 
   const Replayed got = replay(make_vllm_completion_raiser(request),
@@ -224,7 +224,7 @@ TEST(VllmRaise, AConnectionCutBehindTheFinishIsNoFailure) {
       cut("data: {\"choices\":[{\"token_ids\":[1],\"finish_reason\":\"length\"}]}\n\n");
   EXPECT_TRUE(whole.has_value());
   EXPECT_THAT(raised.tokens, ElementsAre(1));
-  EXPECT_EQ(raised.finish, api::FinishReason::kLength);
+  EXPECT_EQ(raised.finish, inference::FinishReason::kLength);
 
   const auto [half, some] = cut("data: {\"choices\":[{\"token_ids\":[1]}]}\n\n");
   ASSERT_FALSE(half.has_value());
@@ -232,7 +232,7 @@ TEST(VllmRaise, AConnectionCutBehindTheFinishIsNoFailure) {
 }
 
 TEST(VllmLower, SendsEveryFieldAndCountsFromTheWholeAnswer) {
-  EngineRequest request = make_request(20);
+  inference::EngineRequest request = make_request(20);
   request.tokens = {1, 2, 3, 4};
   request.generated = 3;
   request.stop.min_tokens = 5;
@@ -260,7 +260,7 @@ TEST(VllmLower, SendsEveryFieldAndCountsFromTheWholeAnswer) {
 }
 
 TEST(VllmLower, AnAdapterIsAModelAndTheContextBoundsTheAnswer) {
-  EngineRequest request = make_request(5000);
+  inference::EngineRequest request = make_request(5000);
   request.lora_name = "ad1";
   request.stop.ignore_eos = true;
   request.stop.eos_token_ids = {2};
@@ -274,7 +274,7 @@ TEST(VllmLower, AnAdapterIsAModelAndTheContextBoundsTheAnswer) {
 }
 
 TEST(VllmLower, StructuredOutputHasTheNameTheVersionKnows) {
-  EngineRequest request = make_request();
+  inference::EngineRequest request = make_request();
   request.structured_outputs = R"({"choice":["a","b"]})";
 
   EngineFacts old = facts();

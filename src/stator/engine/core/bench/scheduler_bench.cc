@@ -38,8 +38,8 @@ EngineConfig config_for(uint32_t sequences) {
   return config;
 }
 
-EngineRequest request(uint64_t id) {
-  EngineRequest out;
+inference::EngineRequest request(uint64_t id) {
+  inference::EngineRequest out;
   out.key.request = RequestId(id);
   for (uint32_t i = 0; i < kPromptTokens; ++i) {
     out.tokens.push_back(static_cast<TokenId>((id * 977 + i) % 30'000));
@@ -81,10 +81,10 @@ BENCHMARK(scheduler_step)->Arg(1)->Arg(64)->Arg(1024)->Arg(10'000)->Unit(benchma
 
 class CountingSink final : public EngineSink {
  public:
-  void on_step(StepOutput output) noexcept override {
+  void on_step(inference::StepOutput output) noexcept override {
     uint64_t ended = 0;
-    for (const Delta& delta : output.deltas) {
-      ended += delta.finish != api::FinishReason::kNone ? 1 : 0;
+    for (const inference::Delta& delta : output.deltas) {
+      ended += delta.finish != inference::FinishReason::kNone ? 1 : 0;
     }
     tokens += output.tokens.size();
     if (ended > 0) {

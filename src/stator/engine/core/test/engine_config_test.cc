@@ -45,8 +45,8 @@ TEST(EngineConfig, ContradictionsNameTheKey) {
   }
 }
 
-EngineRequest good_request() {
-  EngineRequest request;
+inference::EngineRequest good_request() {
+  inference::EngineRequest request;
   request.tokens = {1, 2, 3};
   request.stop.max_tokens = 4;
   return request;
@@ -57,7 +57,7 @@ TEST(EngineConfig, RefusesRequestsThatCannotRun) {
   ASSERT_TRUE(validate(good_request(), config, 10));
   const struct {
     const char* names;
-    std::function<void(EngineRequest&)> breaks;
+    std::function<void(inference::EngineRequest&)> breaks;
   } cases[] = {
       {"empty", [](auto& r) { r.tokens.clear(); }},
       {"max_model_len", [](auto& r) { r.tokens.assign(8, 1); }},
@@ -73,7 +73,7 @@ TEST(EngineConfig, RefusesRequestsThatCannotRun) {
       {"LoRA", [](auto& r) { r.lora_name = "adapter"; }},
   };
   for (const auto& [names, breaks] : cases) {
-    EngineRequest request = good_request();
+    inference::EngineRequest request = good_request();
     breaks(request);
     const Status status = validate(request, config, 10);
     ASSERT_FALSE(status.has_value()) << names;
@@ -85,14 +85,14 @@ TEST(EngineConfig, RefusesRequestsThatCannotRun) {
 TEST(EngineConfig, AdaptersAreWelcomeWhereSupported) {
   EngineConfig config = *resolve(EngineConfig{}, 8);
   config.supports_lora = true;
-  EngineRequest request = good_request();
+  inference::EngineRequest request = good_request();
   request.lora_name = "adapter";
   EXPECT_TRUE(validate(request, config, 10));
 }
 
 TEST(EngineConfig, StructuredOutputIsRefusedWhereItWouldNotBeKept) {
   EngineConfig config = *resolve(EngineConfig{}, 8);
-  EngineRequest request = good_request();
+  inference::EngineRequest request = good_request();
   request.structured_outputs = R"({"json_object":true})";
   const Status refused = validate(request, config, 10);
   ASSERT_FALSE(refused.has_value());
@@ -103,7 +103,7 @@ TEST(EngineConfig, StructuredOutputIsRefusedWhereItWouldNotBeKept) {
 
 TEST(EngineConfig, LogprobsOfAPromptAreRefusedWhereNobodyTellsThem) {
   EngineConfig config = *resolve(EngineConfig{}, 8);
-  EngineRequest request = good_request();
+  inference::EngineRequest request = good_request();
   request.sampling.logprobs = 1;
   request.prompt_logprobs = true;
   const Status refused = validate(request, config, 10);

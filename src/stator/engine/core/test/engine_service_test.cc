@@ -23,43 +23,43 @@
 namespace stator::engine {
 namespace {
 
-using api::FinishReason;
+using inference::FinishReason;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 /// Collects one session's answers; tests wait on it.
 class CollectingSink final : public EngineSink {
  public:
-  void on_step(StepOutput output) noexcept override {
+  void on_step(inference::StepOutput output) noexcept override {
     const MutexLock lock(mutex_);
     ++steps_;
-    for (const Delta& delta : output.deltas) {
+    for (const inference::Delta& delta : output.deltas) {
       Answer& answer = answers_[delta.key];
       const auto tokens = output.tokens_of(delta);
       answer.tokens.insert(answer.tokens.end(), tokens.begin(), tokens.end());
       answer.finish = delta.finish;
       answer.deltas += 1;
     }
-    for (const Failure& failure : output.failures) {
+    for (const inference::Failure& failure : output.failures) {
       answers_[failure.key].failures.push_back(failure.error.code());
     }
     changed_.notify_all();
   }
 
   /// Waits until `done(answer of key)`. The test's own time limit ends a wait that never succeeds.
-  Answer wait_for(RequestKey wanted, const std::function<bool(const Answer&)>& done) {
+  Answer wait_for(inference::RequestKey wanted, const std::function<bool(const Answer&)>& done) {
     MutexLock lock(mutex_);
     while (!done(answers_[wanted])) {
       changed_.wait(lock);
     }
     return answers_[wanted];
   }
-  Answer wait_for_end(RequestKey wanted) {
+  Answer wait_for_end(inference::RequestKey wanted) {
     return wait_for(wanted, [](const Answer& answer) {
       return answer.finish != FinishReason::kNone || !answer.failures.empty();
     });
   }
-  Answer answer(RequestKey wanted) {
+  Answer answer(inference::RequestKey wanted) {
     const MutexLock lock(mutex_);
     return answers_[wanted];
   }
@@ -71,7 +71,7 @@ class CollectingSink final : public EngineSink {
  private:
   Mutex mutex_;
   std::condition_variable_any changed_;
-  std::map<RequestKey, Answer> answers_ STATOR_GUARDED_BY(mutex_);
+  std::map<inference::RequestKey, Answer> answers_ STATOR_GUARDED_BY(mutex_);
   uint64_t steps_ STATOR_GUARDED_BY(mutex_) = 0;
 };
 
@@ -171,11 +171,11 @@ TEST_F(EngineServiceTest, RanksHaveCachesOfTheirOwnAndTellWhoseTheyAre) {
   EXPECT_EQ(engine->info().dp_size, 2U);
   EXPECT_EQ(engine->load().kv_total_blocks, 2 * small_config().total_blocks);
   const SessionId session = engine->open_session(sink_);
-  EngineRequest pinned = request(1, 10, 2);
+  inference::EngineRequest pinned = request(1, 10, 2);
   pinned.dp_rank = 1;
   ASSERT_TRUE(engine->submit(session, pinned));
   ASSERT_TRUE(engine->submit(session, request(2, 10, 2, 5)));  // the other rank has less to do
-  EngineRequest nowhere = request(3, 10, 2);
+  inference::EngineRequest nowhere = request(3, 10, 2);
   nowhere.dp_rank = 2;
   EXPECT_THAT(engine->submit(session, nowhere).error().message(), HasSubstr("dp_rank 2"));
   ASSERT_TRUE(engine->start());
@@ -354,7 +354,7 @@ TEST_F(EngineServiceTest, AClosedSessionIsNeverCalledAgain) {
 TEST_F(EngineServiceTest, CloseSessionWaitsForARunningCall) {
   class SlowSink final : public EngineSink {
    public:
-    void on_step(StepOutput) noexcept override {
+    void on_step(inference::StepOutput) noexcept override {
       inside = true;
       inside.notify_all();
       leave.wait(false);
@@ -486,7 +486,7 @@ TEST_F(EngineServiceTest, RanksTellOfEachPassAndWhenTheyAreIdle) {
   ForwardPassLog& log = *engine->forward_passes();
   log.start();
   const SessionId session = engine->open_session(sink_);
-  EngineRequest pinned = request(1, 10, 3);
+  inference::EngineRequest pinned = request(1, 10, 3);
   pinned.dp_rank = 1;
   ASSERT_TRUE(engine->submit(session, pinned));
   ASSERT_TRUE(engine->start());

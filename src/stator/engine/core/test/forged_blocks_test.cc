@@ -15,8 +15,8 @@ namespace {
 constexpr uint32_t kAnswer = 40;
 
 /// `block`, then a little more.
-EngineRequest prompt_of(uint64_t id, std::vector<TokenId> block) {
-  EngineRequest out;
+inference::EngineRequest prompt_of(uint64_t id, std::vector<TokenId> block) {
+  inference::EngineRequest out;
   out.key = key(id);
   out.tokens = std::move(block);
   out.tokens.insert(out.tokens.end(), {5, 6, 7});
@@ -35,8 +35,8 @@ class ForgedBlocks : public testing::TestWithParam<std::tuple<size_t, bool>> {
   static bool evicts() { return std::get<1>(GetParam()); }
 
   // The tokens are beyond the fixture's vocabulary, which the runner does not mind.
-  Answer ask(Harness& harness, EngineRequest request) {
-    const RequestKey name = request.key;
+  Answer ask(Harness& harness, inference::EngineRequest request) {
+    const inference::RequestKey name = request.key;
     EXPECT_TRUE(harness.scheduler.add(kSession, std::move(request), harness.now));
     harness.run_until_idle();
     if (evicts()) {

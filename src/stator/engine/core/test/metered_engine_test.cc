@@ -25,15 +25,15 @@ class PuppetEngine final : public Engine {
     return SessionId(1);
   }
   void close_session(SessionId) override {}
-  Status submit(SessionId, EngineRequest) override {
+  Status submit(SessionId, inference::EngineRequest) override {
     return refusal ? Status(Error(*refusal, "no")) : Status();
   }
-  void cancel(SessionId, RequestKey) override {}
+  void cancel(SessionId, inference::RequestKey) override {}
   LoadReport load() const override { return {.kv_used_blocks = 1, .kv_total_blocks = 4}; }
   kv::EventLog& events() override { return events_; }
   void reset_prefix_cache() override {}
 
-  void say(StepOutput output) { sink_->on_step(std::move(output)); }
+  void say(inference::StepOutput output) { sink_->on_step(std::move(output)); }
   std::optional<Code> refusal;
 
  private:
@@ -44,7 +44,7 @@ class PuppetEngine final : public Engine {
 
 class NullSink final : public EngineSink {
  public:
-  void on_step(StepOutput) noexcept override {}
+  void on_step(inference::StepOutput) noexcept override {}
 };
 
 class MeteredEngineTest : public testing::Test {
@@ -60,11 +60,12 @@ class MeteredEngineTest : public testing::Test {
         clock_, metrics_);
     session_ = engine_->open_session(sink_);
   }
-  RequestKey submit(uint64_t id) {
-    EngineRequest request;
+  inference::RequestKey submit(uint64_t id) {
+    inference::EngineRequest request;
     request.key = {RequestId(id), Attempt(0)};
     request.tokens = {1, 2, 3};
-    request.context = std::make_shared<RequestContext>(RequestContext{.traceparent = "t"});
+    request.context =
+        std::make_shared<inference::RequestContext>(inference::RequestContext{.traceparent = "t"});
     submitted_ = engine_->submit(session_, request);
     return request.key;
   }
@@ -86,7 +87,7 @@ class MeteredEngineTest : public testing::Test {
 };
 
 TEST_F(MeteredEngineTest, CountsARequestFromItsArrivalToItsLastWord) {
-  const RequestKey key = submit(1);
+  const inference::RequestKey key = submit(1);
   EXPECT_EQ(value("dynamo_component_inflight_requests"), 1);
   EXPECT_EQ(value("dynamo_component_request_bytes_total"), 12);
 
@@ -96,7 +97,8 @@ TEST_F(MeteredEngineTest, CountsARequestFromItsArrivalToItsLastWord) {
        .tokens = {7}});
   clock_.advance(1s);
   puppet_->say(
-      {.deltas = {{.key = key, .offset = 1, .token_count = 1, .finish = api::FinishReason::kStop}},
+      {.deltas =
+           {{.key = key, .offset = 1, .token_count = 1, .finish = inference::FinishReason::kStop}},
        .tokens = {8}});
 
   EXPECT_EQ(value("dynamo_component_inflight_requests"), 0);
@@ -112,10 +114,10 @@ TEST_F(MeteredEngineTest, CountsARequestFromItsArrivalToItsLastWord) {
 }
 
 TEST_F(MeteredEngineTest, EndsARequestOnce) {
-  const RequestKey key = submit(1);
+  const inference::RequestKey key = submit(1);
   engine_->cancel(session_, key);
   engine_->cancel(session_, key);
-  puppet_->say({.deltas = {{.key = key, .finish = api::FinishReason::kCancelled}}});
+  puppet_->say({.deltas = {{.key = key, .finish = inference::FinishReason::kCancelled}}});
   submit(2);
   engine_->close_session(session_);
 
@@ -129,8 +131,8 @@ TEST_F(MeteredEngineTest, TellsRefusalsFromFailures) {
   submit(1);
   EXPECT_FALSE(submitted_);
   puppet_->refusal.reset();
-  const RequestKey key = submit(2);
-  StepOutput output;
+  const inference::RequestKey key = submit(2);
+  inference::StepOutput output;
   output.failures.push_back({key, Error(Code::kInternal, "broken")});
   puppet_->say(std::move(output));
 

@@ -23,17 +23,17 @@ namespace {
 /// Keeps what comes and waits for it.
 class KeepingSink final : public EngineSink {
  public:
-  void on_step(StepOutput output) noexcept override {
+  void on_step(inference::StepOutput output) noexcept override {
     const std::scoped_lock lock(mutex_);
-    for (Pooled& pooled : output.pooled) {
+    for (inference::Pooled& pooled : output.pooled) {
       pooled_.push_back(std::move(pooled));
     }
-    for (Failure& failure : output.failures) {
+    for (inference::Failure& failure : output.failures) {
       failures_.push_back(std::move(failure));
     }
     changed_.notify_all();
   }
-  std::vector<Pooled> wait_for_pooled(size_t count) {
+  std::vector<inference::Pooled> wait_for_pooled(size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return pooled_.size() >= count; });
     return std::move(pooled_);
@@ -41,7 +41,7 @@ class KeepingSink final : public EngineSink {
   std::vector<Code> failure_codes() {
     const std::scoped_lock lock(mutex_);
     std::vector<Code> codes;
-    for (const Failure& failure : failures_) {
+    for (const inference::Failure& failure : failures_) {
       codes.push_back(failure.error.code());
     }
     return codes;
@@ -50,16 +50,17 @@ class KeepingSink final : public EngineSink {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Pooled> pooled_;
-  std::vector<Failure> failures_;
+  std::vector<inference::Pooled> pooled_;
+  std::vector<inference::Failure> failures_;
 };
 
-RequestKey key(uint64_t id) {
+inference::RequestKey key(uint64_t id) {
   return {RequestId(id), Attempt(0)};
 }
 
-EngineRequest ask(uint64_t id, PoolTask task, const std::vector<std::vector<TokenId>>& sequences) {
-  EngineRequest request{.key = key(id), .pool = PoolRequest{.task = task}};
+inference::EngineRequest ask(uint64_t id, inference::PoolTask task,
+                             const std::vector<std::vector<TokenId>>& sequences) {
+  inference::EngineRequest request{.key = key(id), .pool = inference::PoolRequest{.task = task}};
   for (const auto& sequence : sequences) {
     request.tokens.insert(request.tokens.end(), sequence.begin(), sequence.end());
     request.pool->lengths.push_back(static_cast<uint32_t>(sequence.size()));
@@ -84,7 +85,8 @@ TEST(PoolingService, GivesOneUnitVectorPerSequence) {
   Rig rig;
   ASSERT_TRUE(rig.engine->start());
 
-  ASSERT_TRUE(rig.engine->submit(rig.session, ask(1, PoolTask::kEmbed, {{1, 2, 3}, {4}})));
+  ASSERT_TRUE(
+      rig.engine->submit(rig.session, ask(1, inference::PoolTask::kEmbed, {{1, 2, 3}, {4}})));
 
   const auto got = rig.sink.wait_for_pooled(1);
   ASSERT_EQ(got[0].answer.width, 8U);
@@ -101,7 +103,7 @@ TEST(PoolingService, APassIsAsLongAsItsBudgetAndTheNumbersDoNotDependOnIt) {
   Rig wide;
   ASSERT_TRUE(narrow.engine->start());
   ASSERT_TRUE(wide.engine->start());
-  const auto request = ask(1, PoolTask::kTokenEmbed, {{1, 2, 3}, {4}, {5, 6}, {7}});
+  const auto request = ask(1, inference::PoolTask::kTokenEmbed, {{1, 2, 3}, {4}, {5, 6}, {7}});
 
   ASSERT_TRUE(narrow.engine->submit(narrow.session, request));
   ASSERT_TRUE(wide.engine->submit(wide.session, request));
@@ -115,7 +117,8 @@ TEST(PoolingService, APassIsAsLongAsItsBudgetAndTheNumbersDoNotDependOnIt) {
 TEST(PoolingService, ScoresAPairByTheTokensItShares) {
   Rig rig;
   ASSERT_TRUE(rig.engine->start());
-  EngineRequest request = ask(1, PoolTask::kScore, {{1, 2, 9, 1, 2}, {1, 2, 9, 7, 8}});
+  inference::EngineRequest request =
+      ask(1, inference::PoolTask::kScore, {{1, 2, 9, 1, 2}, {1, 2, 9, 7, 8}});
   request.pool->first_lengths = {2, 2};
 
   ASSERT_TRUE(rig.engine->submit(rig.session, std::move(request)));
@@ -124,26 +127,27 @@ TEST(PoolingService, ScoresAPairByTheTokensItShares) {
 }
 
 TEST(PoolingService, RefusesWhatItCannotRun) {
-  Rig rig({.max_model_len = 4}, {.vocab_size = 100, .width = 8, .tasks = {PoolTask::kEmbed}});
-  const auto code = [&](EngineRequest request) {
+  Rig rig({.max_model_len = 4},
+          {.vocab_size = 100, .width = 8, .tasks = {inference::PoolTask::kEmbed}});
+  const auto code = [&](inference::EngineRequest request) {
     const Status status = rig.engine->submit(rig.session, std::move(request));
     return status ? std::optional<Code>() : status.error().code();
   };
 
-  EXPECT_EQ(code(ask(1, PoolTask::kClassify, {{1}})), Code::kInvalidArgument);
-  EXPECT_EQ(code(ask(2, PoolTask::kEmbed, {{100}})), Code::kInvalidArgument);
-  EXPECT_EQ(code(ask(3, PoolTask::kEmbed, {{1, 2, 3, 4, 5}})), Code::kInvalidArgument);
-  EXPECT_EQ(code(ask(4, PoolTask::kEmbed, {{}})), Code::kInvalidArgument);
+  EXPECT_EQ(code(ask(1, inference::PoolTask::kClassify, {{1}})), Code::kInvalidArgument);
+  EXPECT_EQ(code(ask(2, inference::PoolTask::kEmbed, {{100}})), Code::kInvalidArgument);
+  EXPECT_EQ(code(ask(3, inference::PoolTask::kEmbed, {{1, 2, 3, 4, 5}})), Code::kInvalidArgument);
+  EXPECT_EQ(code(ask(4, inference::PoolTask::kEmbed, {{}})), Code::kInvalidArgument);
   EXPECT_EQ(code({.key = key(5), .tokens = {1}}), Code::kUnsupported);
-  EXPECT_EQ(code(ask(6, PoolTask::kEmbed, {{1, 2, 3, 4}})), std::nullopt);
+  EXPECT_EQ(code(ask(6, inference::PoolTask::kEmbed, {{1, 2, 3, 4}})), std::nullopt);
 }
 
 TEST(PoolingService, BeyondItsQueueItIsOverloaded) {
   Rig rig({.waiting_max = 2});  // not started: nothing leaves the queue
 
-  ASSERT_TRUE(rig.engine->submit(rig.session, ask(1, PoolTask::kEmbed, {{1}})));
-  ASSERT_TRUE(rig.engine->submit(rig.session, ask(2, PoolTask::kEmbed, {{1}})));
-  const Status third = rig.engine->submit(rig.session, ask(3, PoolTask::kEmbed, {{1}}));
+  ASSERT_TRUE(rig.engine->submit(rig.session, ask(1, inference::PoolTask::kEmbed, {{1}})));
+  ASSERT_TRUE(rig.engine->submit(rig.session, ask(2, inference::PoolTask::kEmbed, {{1}})));
+  const Status third = rig.engine->submit(rig.session, ask(3, inference::PoolTask::kEmbed, {{1}}));
 
   ASSERT_FALSE(third);
   EXPECT_EQ(third.error().code(), Code::kOverloaded);
@@ -152,10 +156,10 @@ TEST(PoolingService, BeyondItsQueueItIsOverloaded) {
 
 TEST(PoolingService, HigherPriorityComesFirstAndCancelledWorkNever) {
   Rig rig({.max_num_batched_tokens = 1});
-  EngineRequest urgent = ask(3, PoolTask::kEmbed, {{3}});
+  inference::EngineRequest urgent = ask(3, inference::PoolTask::kEmbed, {{3}});
   urgent.priority = 5;
-  ASSERT_TRUE(rig.engine->submit(rig.session, ask(1, PoolTask::kEmbed, {{1}})));
-  ASSERT_TRUE(rig.engine->submit(rig.session, ask(2, PoolTask::kEmbed, {{2}})));
+  ASSERT_TRUE(rig.engine->submit(rig.session, ask(1, inference::PoolTask::kEmbed, {{1}})));
+  ASSERT_TRUE(rig.engine->submit(rig.session, ask(2, inference::PoolTask::kEmbed, {{2}})));
   ASSERT_TRUE(rig.engine->submit(rig.session, std::move(urgent)));
   rig.engine->cancel(rig.session, key(1));
 
@@ -172,7 +176,7 @@ TEST(PoolingService, HigherPriorityComesFirstAndCancelledWorkNever) {
 
 TEST(PoolingService, StoppingFailsWhatWaits) {
   Rig rig;
-  ASSERT_TRUE(rig.engine->submit(rig.session, ask(1, PoolTask::kEmbed, {{1}})));
+  ASSERT_TRUE(rig.engine->submit(rig.session, ask(1, inference::PoolTask::kEmbed, {{1}})));
 
   rig.engine->stop();
 
@@ -182,10 +186,10 @@ TEST(PoolingService, StoppingFailsWhatWaits) {
 /// Computes what is no number.
 class BrokenRunner final : public PoolRunner {
  public:
-  const PoolAbility& ability() const override { return ability_; }
+  const inference::PoolAbility& ability() const override { return ability_; }
   uint32_t vocab_size() const override { return 10; }
   uint32_t max_model_len() const override { return 10; }
-  uint32_t width(PoolTask /*task*/) const override { return 1; }
+  uint32_t width(inference::PoolTask /*task*/) const override { return 1; }
   void run(std::span<const PoolSequence> sequences, std::span<std::vector<float>> out) override {
     for (size_t i = 0; i < sequences.size(); ++i) {
       out[i] = {sequences[i].tokens[0] == 0 ? std::numeric_limits<float>::quiet_NaN() : 1.0F};
@@ -193,7 +197,8 @@ class BrokenRunner final : public PoolRunner {
   }
 
  private:
-  PoolAbility ability_ = {.generates = false, .tasks = {PoolTask::kEmbed}, .width = 1};
+  inference::PoolAbility ability_ = {
+      .generates = false, .tasks = {inference::PoolTask::kEmbed}, .width = 1};
 };
 
 TEST(PoolingService, ANumberThatIsNoneFailsOnlyItsRequest) {
@@ -202,8 +207,8 @@ TEST(PoolingService, ANumberThatIsNoneFailsOnlyItsRequest) {
   KeepingSink sink;
   const auto engine = make_pooling_engine({}, std::make_unique<BrokenRunner>(), clock, metrics);
   const SessionId session = engine->open_session(sink);
-  ASSERT_TRUE(engine->submit(session, ask(1, PoolTask::kEmbed, {{0}})));
-  ASSERT_TRUE(engine->submit(session, ask(2, PoolTask::kEmbed, {{1}})));
+  ASSERT_TRUE(engine->submit(session, ask(1, inference::PoolTask::kEmbed, {{0}})));
+  ASSERT_TRUE(engine->submit(session, ask(2, inference::PoolTask::kEmbed, {{1}})));
 
   ASSERT_TRUE(engine->start());
 

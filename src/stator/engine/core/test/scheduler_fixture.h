@@ -19,13 +19,14 @@ inline constexpr SessionId kSession{1};
 inline constexpr uint32_t kVocabulary = 1000;
 inline constexpr uint32_t kModelLength = 512;
 
-inline RequestKey key(uint64_t request, uint16_t attempt = 0) {
+inline inference::RequestKey key(uint64_t request, uint16_t attempt = 0) {
   return {.request = RequestId(request), .attempt = Attempt(attempt)};
 }
 
 /// `length` prompt tokens counting up from `first`; ends after `max_tokens`.
-inline EngineRequest request(uint64_t id, uint32_t length, uint32_t max_tokens, TokenId first = 0) {
-  EngineRequest out;
+inline inference::EngineRequest request(uint64_t id, uint32_t length, uint32_t max_tokens,
+                                        TokenId first = 0) {
+  inference::EngineRequest out;
   out.key = key(id);
   out.tokens.resize(length);
   std::iota(out.tokens.begin(), out.tokens.end(), first);
@@ -59,11 +60,11 @@ inline std::unique_ptr<ModelRunner> unlimited_runner(uint32_t block_size, uint32
 /// What a client got for one request.
 struct Answer {
   std::vector<TokenId> tokens;
-  std::vector<api::TokenLogprobs> logprobs;
+  std::vector<inference::TokenLogprobs> logprobs;
   uint32_t first_offset = 0;
   uint32_t cached_tokens = 0;
   uint32_t deltas = 0;
-  api::FinishReason finish = api::FinishReason::kNone;
+  inference::FinishReason finish = inference::FinishReason::kNone;
   bool stopped_by_token = false;
   std::vector<Code> failures;
 };
@@ -77,7 +78,7 @@ class Harness {
         config_(*resolve(config, kModelLength)),
         runner_(unlimited_runner(config.block_size, eos_every, std::move(drafts))) {}
 
-  Status add(EngineRequest request, SessionId session = kSession) {
+  Status add(inference::EngineRequest request, SessionId session = kSession) {
     STATOR_CHECK(validate(request, config_, kVocabulary));
     return scheduler.add(session, std::move(request), now);
   }
@@ -109,11 +110,11 @@ class Harness {
     }
   }
 
-  void collect(SessionId session, const StepOutput& output) {
+  void collect(SessionId session, const inference::StepOutput& output) {
     EXPECT_TRUE(output.logprobs.empty() || output.logprobs.size() == output.tokens.size());
-    for (const Delta& delta : output.deltas) {
+    for (const inference::Delta& delta : output.deltas) {
       Answer& answer = answers[{session, delta.key}];
-      EXPECT_EQ(answer.finish, api::FinishReason::kNone) << "S6: output after the end";
+      EXPECT_EQ(answer.finish, inference::FinishReason::kNone) << "S6: output after the end";
       if (answer.deltas++ == 0) {
         answer.first_offset = delta.offset;
         answer.cached_tokens = delta.cached_tokens;
@@ -130,7 +131,7 @@ class Harness {
       answer.finish = delta.finish;
       answer.stopped_by_token = delta.stopped_by_token;
     }
-    for (const Failure& failure : output.failures) {
+    for (const inference::Failure& failure : output.failures) {
       answers[{session, failure.key}].failures.push_back(failure.error.code());
     }
   }
@@ -143,7 +144,7 @@ class Harness {
 
   Scheduler scheduler;
   TimePoint now{};
-  std::map<std::pair<SessionId, RequestKey>, Answer> answers;
+  std::map<std::pair<SessionId, inference::RequestKey>, Answer> answers;
 
  private:
   EngineConfig config_;
@@ -151,9 +152,9 @@ class Harness {
 };
 
 /// The same request alone in an engine with room for everything.
-inline Answer run_alone(EngineRequest request, uint32_t eos_every = 0) {
+inline Answer run_alone(inference::EngineRequest request, uint32_t eos_every = 0) {
   Harness harness(small_config(), eos_every);
-  const RequestKey name = request.key;
+  const inference::RequestKey name = request.key;
   EXPECT_TRUE(harness.add(std::move(request)));
   harness.run_until_idle();
   return harness.answers[{kSession, name}];

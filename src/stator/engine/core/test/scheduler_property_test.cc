@@ -35,11 +35,12 @@ EngineConfig tiny_config(Random& random) {
   return config;
 }
 
-EngineRequest random_request(Random& random, uint64_t id) {
+inference::EngineRequest random_request(Random& random, uint64_t id) {
   // Few distinct prompts, so that prefixes are shared, forked and computed twice at once.
   const auto length = static_cast<uint32_t>(1 + random.below(50));
   const auto max_tokens = static_cast<uint32_t>(1 + random.below(30));
-  EngineRequest out = request(id, length, max_tokens, static_cast<TokenId>(random.below(3) * 100));
+  inference::EngineRequest out =
+      request(id, length, max_tokens, static_cast<TokenId>(random.below(3) * 100));
   if (random.below(2) == 0) {
     out.tokens.back() = static_cast<TokenId>(random.below(kVocabulary));
   }
@@ -145,7 +146,7 @@ class Scenario {
   void disturb() {
     if (random_.below(3) == 0) {
       const uint64_t id = ++last_id_;
-      EngineRequest made = random_request(random_, id);
+      inference::EngineRequest made = random_request(random_, id);
       accepted_.emplace(id, made);
       ASSERT_TRUE(harness_.add(std::move(made)));
     }
@@ -178,7 +179,7 @@ class Scenario {
   }
 
   /// What the index believes of a request's blocks is what the pool finds.
-  void check_prefix(const EngineRequest& original, const Answer& answer) {
+  void check_prefix(const inference::EngineRequest& original, const Answer& answer) {
     std::vector<TokenId> tokens = original.tokens;
     tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
     const kv::TestSequence sequence(harness_.config().block_size, std::move(tokens),
@@ -197,13 +198,14 @@ class Scenario {
       const std::vector<TokenId> alone = run_alone(original, kEosEvery).tokens;
       const auto cancelled = cancelled_.find(id);
       if (cancelled != cancelled_.end()) {
-        EXPECT_EQ(answer.finish, api::FinishReason::kNone);
+        EXPECT_EQ(answer.finish, inference::FinishReason::kNone);
         EXPECT_EQ(answer.tokens.size(), cancelled->second) << "output after cancel";
         ASSERT_LE(answer.tokens.size(), alone.size());
         EXPECT_TRUE(std::equal(answer.tokens.begin(), answer.tokens.end(), alone.begin()));
         continue;
       }
-      EXPECT_NE(answer.finish, api::FinishReason::kNone) << "request " << id << " never ended";
+      EXPECT_NE(answer.finish, inference::FinishReason::kNone)
+          << "request " << id << " never ended";
       EXPECT_EQ(answer.first_offset, original.generated);
       ASSERT_EQ(answer.tokens, alone) << "request " << id;
       if (original.sampling.logprobs) {
@@ -225,7 +227,7 @@ class Scenario {
   NaiveIndex index_;
   NaiveTier tier_;
   uint64_t last_id_ = 0;
-  std::map<uint64_t, EngineRequest> accepted_;
+  std::map<uint64_t, inference::EngineRequest> accepted_;
   std::map<uint64_t, size_t> cancelled_;  // id → tokens delivered before
 };
 

@@ -12,7 +12,7 @@
 namespace stator::engine {
 namespace {
 
-using api::FinishReason;
+using inference::FinishReason;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::Pair;
@@ -175,7 +175,7 @@ TEST(Scheduler, SaltsAndAdaptersDoNotShareBlocks) {
   Harness harness(small_config());
   ASSERT_TRUE(harness.add(request(1, 20, 1)));
   harness.run_until_idle();
-  EngineRequest salted = request(2, 20, 1);
+  inference::EngineRequest salted = request(2, 20, 1);
   salted.cache_salt = "tenant";
   ASSERT_TRUE(harness.add(std::move(salted)));
   EXPECT_THAT(harness.step(), ElementsAre(Pair(0, 20)));
@@ -217,14 +217,14 @@ TEST(Scheduler, ResetDuringARunDoesNotDisturbIt) {
 
 TEST(Scheduler, StopsAtEosOnlyWhenNotIgnored) {
   const std::vector<TokenId> plain = run_alone(request(1, 10, 8)).tokens;
-  EngineRequest stopping = request(1, 10, 8);
+  inference::EngineRequest stopping = request(1, 10, 8);
   stopping.stop.eos_token_ids = {7};
   const Answer answer = run_alone(std::move(stopping), 1);  // the model says EOS at once
   EXPECT_THAT(answer.tokens, ElementsAre(7));
   EXPECT_EQ(answer.finish, FinishReason::kStop);
   EXPECT_FALSE(answer.stopped_by_token);
 
-  EngineRequest ignoring = request(1, 10, 8);
+  inference::EngineRequest ignoring = request(1, 10, 8);
   ignoring.stop.eos_token_ids = {7};
   ignoring.stop.ignore_eos = true;
   EXPECT_EQ(run_alone(std::move(ignoring), 1).tokens, plain);
@@ -232,7 +232,7 @@ TEST(Scheduler, StopsAtEosOnlyWhenNotIgnored) {
 
 TEST(Scheduler, StopsAtAStopTokenAndSaysSo) {
   const std::vector<TokenId> plain = run_alone(request(1, 10, 8)).tokens;
-  EngineRequest stopping = request(1, 10, 8);
+  inference::EngineRequest stopping = request(1, 10, 8);
   stopping.stop.stop_token_ids = {plain[3]};
   const Answer answer = run_alone(std::move(stopping));
   EXPECT_EQ(answer.tokens, std::vector<TokenId>(plain.begin(), plain.begin() + 4));
@@ -241,7 +241,7 @@ TEST(Scheduler, StopsAtAStopTokenAndSaysSo) {
 }
 
 TEST(Scheduler, GeneratesMinTokensFirst) {
-  EngineRequest stopping = request(1, 10, 8);
+  inference::EngineRequest stopping = request(1, 10, 8);
   stopping.stop.eos_token_ids = {7};
   stopping.stop.min_tokens = 3;
   const Answer answer = run_alone(std::move(stopping), 1);
@@ -262,7 +262,7 @@ TEST(Scheduler, StopsAtTheContextLimit) {
 
 TEST(Scheduler, AResumedRequestContinuesWhereItWasCut) {
   const std::vector<TokenId> whole = run_alone(request(1, 10, 8)).tokens;
-  EngineRequest resumed = request(1, 10, 8);
+  inference::EngineRequest resumed = request(1, 10, 8);
   resumed.key = key(1, 1);
   resumed.tokens.insert(resumed.tokens.end(), whole.begin(), whole.begin() + 5);
   resumed.generated = 5;
@@ -281,7 +281,7 @@ TEST(Scheduler, CachedTokensOfAResumedRequestCountThePromptOnly) {
   Harness harness(small_config());
   ASSERT_TRUE(harness.add(request(1, 10, 8)));
   harness.run_until_idle();
-  EngineRequest resumed = request(2, 10, 20);
+  inference::EngineRequest resumed = request(2, 10, 20);
   const std::vector<TokenId>& sent = harness.answer(1).tokens;
   resumed.tokens.insert(resumed.tokens.end(), sent.begin(), sent.end());
   resumed.generated = 8;
@@ -315,7 +315,7 @@ TEST(Scheduler, PriorityDecidesWhoIsAdmittedAndWhoIsPreempted) {
   Harness harness(config);
   std::vector<uint64_t> ended;
   for (uint64_t id = 1; id <= 3; ++id) {
-    EngineRequest made = request(id, 20, 20, static_cast<TokenId>(id * 100));
+    inference::EngineRequest made = request(id, 20, 20, static_cast<TokenId>(id * 100));
     made.priority = static_cast<int32_t>(id);
     ASSERT_TRUE(harness.add(std::move(made)));
   }
@@ -378,7 +378,7 @@ TEST(Scheduler, GroupsOutputBySession) {
   ASSERT_TRUE(harness.add(request(2, 4, 1, 200)));
   const StepPlan& plan = harness.scheduler.plan(harness.now);
   std::vector<Sampled> sampled(plan.slices.size());
-  sampled[2].logprobs = api::TokenLogprobs{};
+  sampled[2].logprobs = inference::TokenLogprobs{};
 
   const std::vector<SessionOutput>& outputs = harness.scheduler.commit(sampled);
 

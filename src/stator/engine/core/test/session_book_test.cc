@@ -6,12 +6,14 @@
 namespace stator::engine {
 namespace {
 
-RequestKey key(uint64_t request) {
+inference::RequestKey key(uint64_t request) {
   return {.request = RequestId(request), .attempt = Attempt(0)};
 }
 
 struct CountingSink : EngineSink {
-  void on_step(StepOutput output) noexcept override { failures += output.failures.size(); }
+  void on_step(inference::StepOutput output) noexcept override {
+    failures += output.failures.size();
+  }
   size_t failures = 0;
 };
 
@@ -48,8 +50,8 @@ TEST(LiveRequests, ALastWordEndsAKeyAndTokensDoNot) {
   for (uint64_t request = 1; request <= 3; ++request) {
     ASSERT_TRUE(live.add(session, key(request)));
   }
-  StepOutput step;
-  step.deltas.push_back({.key = key(1), .finish = api::FinishReason::kStop});
+  inference::StepOutput step;
+  step.deltas.push_back({.key = key(1), .finish = inference::FinishReason::kStop});
   step.deltas.push_back({.key = key(2)});
   step.failures.push_back({.key = key(3), .error = Error(Code::kUnavailable, "gone")});
 
@@ -64,7 +66,7 @@ TEST(Sinks, StepsOfASessionThatIsGoneGoNowhere) {
   CountingSink sink;
   const SessionId session(7);
   const auto step = [] {
-    StepOutput out;
+    inference::StepOutput out;
     out.failures.push_back({.key = key(1), .error = Error(Code::kUnavailable, "gone")});
     return out;
   };

@@ -102,9 +102,9 @@ struct Node {
   }
   ~Node() { engine->stop(); }
 
-  RequestKey submit(uint64_t id, std::vector<TokenId> tokens) {
-    const RequestKey key{.request = RequestId(id), .attempt = Attempt()};
-    EngineRequest request{.key = key, .tokens = std::move(tokens)};
+  inference::RequestKey submit(uint64_t id, std::vector<TokenId> tokens) {
+    const inference::RequestKey key{.request = RequestId(id), .attempt = Attempt()};
+    inference::EngineRequest request{.key = key, .tokens = std::move(tokens)};
     request.stop.max_tokens = 4;
     request.stop.ignore_eos = true;
     STATOR_ASSERT(engine->submit(session, std::move(request)), "accepted");
@@ -191,7 +191,7 @@ TEST(TierLanes, ARequestThatIsCancelledWhileItWaitsLeavesNothing) {
   const auto expected = compute(shelf, tokens);
   shelf.set(true, false);
   Node node(shelf);
-  const RequestKey key = node.submit(1, tokens);
+  const inference::RequestKey key = node.submit(1, tokens);
   shelf.wait_for_reads(1);
 
   node.engine->cancel(node.session, key);
@@ -223,7 +223,7 @@ TEST(TierLanes, EqualPromptsShareOneLoad) {
   const auto expected = compute(shelf, tokens);
   shelf.set(true, false);
   Node node(shelf, std::chrono::hours(1), 16);
-  std::vector<RequestKey> keys;
+  std::vector<inference::RequestKey> keys;
   for (uint64_t id = 1; id <= 4; ++id) {
     keys.push_back(node.submit(id, tokens));
   }
@@ -233,7 +233,7 @@ TEST(TierLanes, EqualPromptsShareOneLoad) {
 
   shelf.set(false, false);
 
-  for (const RequestKey& key : keys) {
+  for (const inference::RequestKey& key : keys) {
     EXPECT_EQ(node.sink.wait_for_end(key).tokens, expected);
   }
   EXPECT_EQ(shelf.reads_so_far(), 10) << "ten blocks, each read once";

@@ -63,7 +63,7 @@ std::shared_ptr<const Model> random_model(int64_t million_parameters, bool bf16)
 struct Batch {
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::vector<BlockId>> blocks;
-  api::SamplingParams sampling{.temperature = 0.0F};
+  inference::SamplingParams sampling{.temperature = 0.0F};
   std::vector<SequenceSlice> slices;
   std::vector<Sampled> sampled;
 

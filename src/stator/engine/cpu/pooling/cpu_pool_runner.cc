@@ -61,16 +61,16 @@ void activate(HeadActivation activation, std::span<float> values) {
   }
 }
 
-PoolAbility ability_of(const PoolingModel& model) {
-  PoolAbility ability{.generates = false};
+inference::PoolAbility ability_of(const PoolingModel& model) {
+  inference::PoolAbility ability{.generates = false};
   if (!model.spec.classifies) {
-    ability.tasks = {PoolTask::kEmbed, PoolTask::kTokenEmbed};
+    ability.tasks = {inference::PoolTask::kEmbed, inference::PoolTask::kTokenEmbed};
     ability.width = model.hidden_size();
     return ability;
   }
-  ability.tasks = {PoolTask::kClassify};
+  ability.tasks = {inference::PoolTask::kClassify};
   if (model.spec.labels.size() == 1) {
-    ability.tasks.add(PoolTask::kScore);
+    ability.tasks.add(inference::PoolTask::kScore);
   }
   ability.labels = model.spec.labels;
   return ability;
@@ -120,14 +120,14 @@ Result<std::unique_ptr<PoolRunner>> CpuPoolRunner::create(std::shared_ptr<const 
   return std::make_unique<CpuPoolRunner>(Private(), std::move(model), config, std::move(cache));
 }
 
-uint32_t CpuPoolRunner::width(PoolTask task) const {
+uint32_t CpuPoolRunner::width(inference::PoolTask task) const {
   switch (task) {
-    case PoolTask::kEmbed:
-    case PoolTask::kTokenEmbed:
+    case inference::PoolTask::kEmbed:
+    case inference::PoolTask::kTokenEmbed:
       return model_->hidden_size();
-    case PoolTask::kClassify:
+    case inference::PoolTask::kClassify:
       return static_cast<uint32_t>(model_->spec.labels.size());
-    case PoolTask::kScore:
+    case inference::PoolTask::kScore:
       return 1;
   }
   return 1;
@@ -200,17 +200,17 @@ void CpuPoolRunner::pool(const PoolSequence& sequence, std::span<const float> ro
   const size_t hidden = model_->hidden_size();
   const bool normalizes = sequence.activate && model_->spec.normalize;
   switch (sequence.task) {
-    case PoolTask::kClassify:
-    case PoolTask::kScore:
+    case inference::PoolTask::kClassify:
+    case inference::PoolTask::kScore:
       classify(sequence, rows, out);
       return;
-    case PoolTask::kTokenEmbed:
+    case inference::PoolTask::kTokenEmbed:
       out.assign(rows.begin(), rows.end());
       for (size_t at = 0; normalizes && at < out.size(); at += hidden) {
         normalize(std::span(out).subspan(at, hidden));
       }
       return;
-    case PoolTask::kEmbed:
+    case inference::PoolTask::kEmbed:
       break;
   }
   out.resize(hidden);

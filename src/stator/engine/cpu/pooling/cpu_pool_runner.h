@@ -41,10 +41,10 @@ class CpuPoolRunner final : public PoolRunner {
   static Result<std::unique_ptr<PoolRunner>> create(std::shared_ptr<const PoolingModel> model,
                                                     const CpuPoolConfig& config);
 
-  const PoolAbility& ability() const override { return ability_; }
+  const inference::PoolAbility& ability() const override { return ability_; }
   uint32_t vocab_size() const override { return model_->vocab_size(); }
   uint32_t max_model_len() const override { return max_model_len_; }
-  uint32_t width(PoolTask task) const override;
+  uint32_t width(inference::PoolTask task) const override;
   void run(std::span<const PoolSequence> sequences, std::span<std::vector<float>> out) override;
 
  private:
@@ -55,7 +55,7 @@ class CpuPoolRunner final : public PoolRunner {
 
   std::shared_ptr<const PoolingModel> model_;  // shared: see PoolingModel
   uint32_t max_model_len_;
-  PoolAbility ability_;
+  inference::PoolAbility ability_;
   ThreadTeam team_;
   std::optional<Encoder> encoder_;
   std::optional<KvArena> cache_;  // of a decoder: one group of sequences

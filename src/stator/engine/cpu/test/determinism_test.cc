@@ -178,7 +178,7 @@ TEST_P(Determinism, WideInstructionSetsAgree) {
 
 TEST_P(Determinism, PreemptionDoesNotChangeSampledTokens) {
   const auto runner_of_both = runner({.seed = 3});
-  api::SamplingParams sampling{.temperature = 1.0F, .top_p = 0.95F, .seed = 11};
+  inference::SamplingParams sampling{.temperature = 1.0F, .top_p = 0.95F, .seed = 11};
   TestSequence whole = sequence(7, 0);
   whole.sampling = sampling;
   generate(*runner_of_both, whole, 1000, kOutputs);

@@ -66,8 +66,8 @@ struct TestSequence {
   uint32_t prompt_tokens = 0;
   uint32_t computed = 0;
   std::vector<BlockId> blocks;
-  api::SamplingParams sampling = {.temperature = 0.0F};
-  api::StopConditions stop;
+  inference::SamplingParams sampling = {.temperature = 0.0F};
+  inference::StopConditions stop;
   std::vector<float> logits;  ///< raw, after its last token
 
   TestSequence(uint64_t id_in, std::vector<TokenId> prompt, std::vector<uint32_t> block_ids)

@@ -34,8 +34,9 @@ std::vector<TokenId> kept(std::span<const float> logits) {
   return tokens;
 }
 
-SampleResult sample(std::vector<float> logits, const api::SamplingParams& params,
-                    std::vector<TokenId> output = {}, const api::StopConditions* stop = nullptr,
+SampleResult sample(std::vector<float> logits, const inference::SamplingParams& params,
+                    std::vector<TokenId> output = {},
+                    const inference::StopConditions* stop = nullptr,
                     std::vector<TokenId> prompt = {}) {
   Sampler sampler(static_cast<uint32_t>(logits.size()));
   return sampler.sample({.logits = logits,
@@ -105,7 +106,8 @@ TEST(ComputeLogprobs, FloorsWhatIsImpossible) {
 }
 
 TEST(BanStopTokens, UntilMinTokensAreThere) {
-  const api::StopConditions stop{.min_tokens = 2, .stop_token_ids = {3, 99}, .eos_token_ids = {1}};
+  const inference::StopConditions stop{
+      .min_tokens = 2, .stop_token_ids = {3, 99}, .eos_token_ids = {1}};
   std::vector<float> logits(4, 1.0F);
 
   ban_stop_tokens(stop, 1, logits);
@@ -126,7 +128,7 @@ TEST(Penalties, FollowTheirDefinitions) {
   std::vector<float> logits = {4.0F, -4.0F, 4.0F, 4.0F};
   const std::vector<TokenId> prompt = {0, 1, 0, 50};
   const std::vector<TokenId> output = {2, 2, 60};
-  const api::SamplingParams params{
+  const inference::SamplingParams params{
       .presence_penalty = 0.5F, .frequency_penalty = 0.25F, .repetition_penalty = 2.0F};
   Sampler sampler(4);
 
@@ -274,22 +276,24 @@ TEST(ComputeLogprobs, RanksNanLast) {
 
 TEST(Sampler, APenaltyThatLeavesTheNumbersStillSamples) {
   // The smallest float above 0 makes the logits of what was said infinite.
-  const api::SamplingParams params{.top_p = 0.9F,
-                                   .repetition_penalty = std::numeric_limits<float>::denorm_min(),
-                                   .seed = 1,
-                                   .logprobs = 2};
+  const inference::SamplingParams params{
+      .top_p = 0.9F,
+      .repetition_penalty = std::numeric_limits<float>::denorm_min(),
+      .seed = 1,
+      .logprobs = 2};
 
   const auto result = sample({1.0F, 2.0F, kInfinity, kNan, -3.0F}, params, {1, 4}, nullptr, {0});
 
   EXPECT_LE(result.token, 2U);
   ASSERT_TRUE(result.logprobs.has_value());
-  for (const api::TokenLogprob& top : result.logprobs->top) {
+  for (const inference::TokenLogprob& top : result.logprobs->top) {
     EXPECT_TRUE(std::isfinite(top.logprob));
   }
 }
 
 TEST(Sampler, LogprobsAreRawWhateverIsDoneToTheLogits) {
-  const api::SamplingParams params{.temperature = 0.0F, .logit_bias = {{0, 100.0F}}, .logprobs = 1};
+  const inference::SamplingParams params{
+      .temperature = 0.0F, .logit_bias = {{0, 100.0F}}, .logprobs = 1};
 
   const auto result = sample(logits_of({0.2, 0.8}), params);
 
@@ -305,22 +309,22 @@ TEST(Sampler, WithoutLogprobsThereAreNone) {
 }
 
 TEST(Sampler, MinTokensCountsTheOutput) {
-  const api::StopConditions stop{.min_tokens = 2, .eos_token_ids = {1}};
-  const api::SamplingParams greedy{.temperature = 0.0F};
+  const inference::StopConditions stop{.min_tokens = 2, .eos_token_ids = {1}};
+  const inference::SamplingParams greedy{.temperature = 0.0F};
   EXPECT_EQ(sample({0.0F, 5.0F}, greedy, {0}, &stop).token, 0U);
   EXPECT_EQ(sample({0.0F, 5.0F}, greedy, {0, 0}, &stop).token, 1U);
 }
 
 TEST(Sampler, BiasComesBeforePenalties) {
   // (1 + 3) / 2 = 2 < 3; the other order would give 1/2 + 3 > 3.
-  const api::SamplingParams params{
+  const inference::SamplingParams params{
       .temperature = 0.0F, .repetition_penalty = 2.0F, .logit_bias = {{0, 3.0F}}};
   EXPECT_EQ(sample({1.0F, 3.0F}, params, {}, nullptr, {0}).token, 1U);
 }
 
 TEST(Sampler, TemperatureComesBeforeMinP) {
   // p = 0.6, 0.4; at temperature 0.1 the second is (2/3)^10 ≈ 0.017 of the first.
-  const api::SamplingParams params{.temperature = 0.1F, .min_p = 0.05F, .seed = 0};
+  const inference::SamplingParams params{.temperature = 0.1F, .min_p = 0.05F, .seed = 0};
   Sampler sampler(2);
   for (TokenId index = 0; index < 200; ++index) {
     auto logits = logits_of({0.6, 0.4});
@@ -332,7 +336,7 @@ TEST(Sampler, TemperatureComesBeforeMinP) {
 }
 
 TEST(Sampler, ADrawDependsOnTheOutputIndexNotOnTheTokens) {
-  const api::SamplingParams params{.seed = 77};
+  const inference::SamplingParams params{.seed = 77};
   const auto logits = std::vector<float>(50, 0.0F);
   EXPECT_EQ(sample(logits, params, {1, 2, 3}).token, sample(logits, params, {9, 9, 9}).token);
 }

@@ -76,41 +76,41 @@ class KeepingSink final : public EngineSink {
     uint32_t cached_tokens = 0;
     bool ended = false;
     std::string failure;
-    std::vector<Handoff> offers;
+    std::vector<inference::Handoff> offers;
   };
-  void on_step(StepOutput output) noexcept override {
+  void on_step(inference::StepOutput output) noexcept override {
     const MutexLock lock(mutex_);
-    for (const Delta& delta : output.deltas) {
+    for (const inference::Delta& delta : output.deltas) {
       Heard& heard = heard_[delta.key];
       const auto tokens = output.tokens_of(delta);
       heard.tokens.insert(heard.tokens.end(), tokens.begin(), tokens.end());
       heard.cached_tokens = std::max(heard.cached_tokens, delta.cached_tokens);
-      heard.ended = delta.finish != api::FinishReason::kNone;
+      heard.ended = delta.finish != inference::FinishReason::kNone;
     }
-    for (Failure& failure : output.failures) {
+    for (inference::Failure& failure : output.failures) {
       heard_[failure.key].failure = failure.error.message();
       heard_[failure.key].ended = true;
     }
-    for (Offer& offer : output.offers) {
+    for (inference::Offer& offer : output.offers) {
       heard_[offer.key].offers.push_back(std::move(offer.handoff));
     }
     changed_.notify_all();
   }
-  Heard wait_for(RequestKey key, const std::function<bool(const Heard&)>& done) {
+  Heard wait_for(inference::RequestKey key, const std::function<bool(const Heard&)>& done) {
     MutexLock lock(mutex_);
     while (!done(heard_[key])) {
       changed_.wait(lock);
     }
     return heard_[key];
   }
-  Heard wait_for_end(RequestKey key) {
+  Heard wait_for_end(inference::RequestKey key) {
     return wait_for(key, [](const Heard& heard) { return heard.ended; });
   }
 
  private:
   Mutex mutex_;
   std::condition_variable_any changed_;
-  std::map<RequestKey, Heard> heard_ STATOR_GUARDED_BY(mutex_);
+  std::map<inference::RequestKey, Heard> heard_ STATOR_GUARDED_BY(mutex_);
 };
 
 }  // namespace stator::engine

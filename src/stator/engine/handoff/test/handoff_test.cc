@@ -19,10 +19,10 @@ constexpr uint32_t kBlocks = 96;
 
 /// An engine with or without a role, and one session with it.
 struct Node {
-  Node(WorkerRole role, std::string name_in, Duration lease = std::chrono::seconds(30),
+  Node(inference::WorkerRole role, std::string name_in, Duration lease = std::chrono::seconds(30),
        uint64_t staging = 1 << 20, uint8_t space = 1)
       : name(std::move(name_in)) {
-    if (role != WorkerRole::kAggregated) {
+    if (role != inference::WorkerRole::kAggregated) {
       auto opened = Port::open({.role = role,
                                 .engine_kind = "bytes",
                                 .engine_name = name,
@@ -53,16 +53,19 @@ struct Node {
     }
   }
 
-  Status submit(uint64_t id, std::vector<TokenId> tokens, Phase phase = Phase::kWhole,
-                Handoff handoff = {}) {
-    EngineRequest request{.key = key(id), .tokens = std::move(tokens)};
-    request.stop.max_tokens = phase == Phase::kPrefill ? 1 : 6;
+  Status submit(uint64_t id, std::vector<TokenId> tokens,
+                inference::Phase phase = inference::Phase::kWhole,
+                inference::Handoff handoff = {}) {
+    inference::EngineRequest request{.key = key(id), .tokens = std::move(tokens)};
+    request.stop.max_tokens = phase == inference::Phase::kPrefill ? 1 : 6;
     request.stop.ignore_eos = true;
     request.phase = phase;
     request.handoff = std::move(handoff);
     return engine->submit(session, std::move(request));
   }
-  static RequestKey key(uint64_t id) { return {.request = RequestId(id), .attempt = Attempt()}; }
+  static inference::RequestKey key(uint64_t id) {
+    return {.request = RequestId(id), .attempt = Attempt()};
+  }
   uint64_t count(std::string_view metric, MetricLabels more) {
     more.insert(more.begin(), {"engine", name});
     return metrics.counter(metric, "", more).value();
@@ -88,16 +91,17 @@ std::vector<TokenId> prompt(uint64_t seed, size_t length) {
 
 /// What one engine alone says.
 std::vector<TokenId> alone(const std::vector<TokenId>& tokens) {
-  Node node(WorkerRole::kAggregated, "alone");
+  Node node(inference::WorkerRole::kAggregated, "alone");
   STATOR_ASSERT(node.submit(1, tokens), "accepted");
   return node.sink.wait_for_end(Node::key(1)).tokens;
 }
 
 /// Asks `giver` for the prompt and waits for its offer, or for the whole prompt.
-Handoff offered(Node& giver, uint64_t id, const std::vector<TokenId>& tokens, bool computed) {
-  STATOR_ASSERT(
-      giver.submit(id, tokens, Phase::kPrefill, {.id = id, .kind = giver.port->ability().kind}),
-      "accepted");
+inference::Handoff offered(Node& giver, uint64_t id, const std::vector<TokenId>& tokens,
+                           bool computed) {
+  STATOR_ASSERT(giver.submit(id, tokens, inference::Phase::kPrefill,
+                             {.id = id, .kind = giver.port->ability().kind}),
+                "accepted");
   return giver.sink
       .wait_for(
           Node::key(id),
@@ -106,13 +110,13 @@ Handoff offered(Node& giver, uint64_t id, const std::vector<TokenId>& tokens, bo
 }
 
 TEST(Handoff, TokensAreThoseOfOneEngineAndTheBlocksComeFromTheOther) {
-  Node giver(WorkerRole::kPrefill, "p");
-  Node taker(WorkerRole::kDecode, "d");
+  Node giver(inference::WorkerRole::kPrefill, "p");
+  Node taker(inference::WorkerRole::kDecode, "d");
   for (const size_t length : {1, 4, 5, 33, 64, 200}) {
     const auto tokens = prompt(length, length);
 
-    ASSERT_TRUE(
-        taker.submit(length, tokens, Phase::kDecode, offered(giver, length, tokens, false)));
+    ASSERT_TRUE(taker.submit(length, tokens, inference::Phase::kDecode,
+                             offered(giver, length, tokens, false)));
     const auto heard = taker.sink.wait_for_end(Node::key(length));
 
     EXPECT_EQ(heard.tokens, alone(tokens));
@@ -125,15 +129,15 @@ TEST(Handoff, TokensAreThoseOfOneEngineAndTheBlocksComeFromTheOther) {
 }
 
 TEST(Handoff, ASecondTakerIsRefusedAndComputesItself) {
-  Node giver(WorkerRole::kPrefill, "p");
-  Node first(WorkerRole::kDecode, "d1");
-  Node second(WorkerRole::kDecode, "d2");
+  Node giver(inference::WorkerRole::kPrefill, "p");
+  Node first(inference::WorkerRole::kDecode, "d1");
+  Node second(inference::WorkerRole::kDecode, "d2");
   const auto tokens = prompt(7, 40);
-  const Handoff handoff = offered(giver, 1, tokens, true);
+  const inference::Handoff handoff = offered(giver, 1, tokens, true);
 
-  ASSERT_TRUE(first.submit(1, tokens, Phase::kDecode, handoff));
+  ASSERT_TRUE(first.submit(1, tokens, inference::Phase::kDecode, handoff));
   EXPECT_EQ(first.sink.wait_for_end(Node::key(1)).tokens, alone(tokens));
-  ASSERT_TRUE(second.submit(1, tokens, Phase::kDecode, handoff));
+  ASSERT_TRUE(second.submit(1, tokens, inference::Phase::kDecode, handoff));
   const auto heard = second.sink.wait_for_end(Node::key(1));
 
   EXPECT_EQ(heard.tokens, alone(tokens));
@@ -143,15 +147,15 @@ TEST(Handoff, ASecondTakerIsRefusedAndComputesItself) {
 }
 
 TEST(Handoff, ATakerThatComesAfterTheLeaseIsRefused) {
-  Node giver(WorkerRole::kPrefill, "p", std::chrono::milliseconds(1));
-  Node taker(WorkerRole::kDecode, "d");
+  Node giver(inference::WorkerRole::kPrefill, "p", std::chrono::milliseconds(1));
+  Node taker(inference::WorkerRole::kDecode, "d");
   const auto tokens = prompt(7, 40);
-  const Handoff handoff = offered(giver, 1, tokens, true);
+  const inference::Handoff handoff = offered(giver, 1, tokens, true);
   while (giver.port->owed() > 0) {
     giver.sink.wait_for(Node::key(1), [](const auto&) { return true; });
   }
 
-  ASSERT_TRUE(taker.submit(1, tokens, Phase::kDecode, handoff));
+  ASSERT_TRUE(taker.submit(1, tokens, inference::Phase::kDecode, handoff));
 
   EXPECT_EQ(taker.sink.wait_for_end(Node::key(1)).tokens, alone(tokens));
   EXPECT_EQ(giver.count("stator_engine_handoffs_refused_total", {{"reason", "late"}}), 1);
@@ -159,15 +163,15 @@ TEST(Handoff, ATakerThatComesAfterTheLeaseIsRefused) {
 }
 
 TEST(Handoff, WhatWasMeantForAnotherLifeOrIsForgedIsRefused) {
-  Node giver(WorkerRole::kPrefill, "p");
-  Node taker(WorkerRole::kDecode, "d");
+  Node giver(inference::WorkerRole::kPrefill, "p");
+  Node taker(inference::WorkerRole::kDecode, "d");
   const auto tokens = prompt(9, 40);
-  Handoff handoff = offered(giver, 1, tokens, true);
+  inference::Handoff handoff = offered(giver, 1, tokens, true);
   auto invitation = *handoff::decode_invitation(handoff.payload);
 
   ++invitation.epoch;
   handoff.payload = encode(invitation);
-  ASSERT_TRUE(taker.submit(1, tokens, Phase::kDecode, handoff));
+  ASSERT_TRUE(taker.submit(1, tokens, inference::Phase::kDecode, handoff));
   EXPECT_EQ(taker.sink.wait_for_end(Node::key(1)).tokens, alone(tokens));
   EXPECT_EQ(giver.count("stator_engine_handoffs_refused_total", {{"reason", "epoch"}}), 1);
 
@@ -175,25 +179,26 @@ TEST(Handoff, WhatWasMeantForAnotherLifeOrIsForgedIsRefused) {
   invitation.token[3] ^= std::byte{1};
   handoff.payload = encode(invitation);
   const auto others = prompt(10, 40);
-  ASSERT_TRUE(taker.submit(2, others, Phase::kDecode, handoff));
+  ASSERT_TRUE(taker.submit(2, others, inference::Phase::kDecode, handoff));
   EXPECT_EQ(taker.sink.wait_for_end(Node::key(2)).tokens, alone(others));
   EXPECT_EQ(giver.count("stator_engine_handoffs_refused_total", {{"reason", "foreign"}}), 1);
 }
 
 TEST(Handoff, ThePromptOfOthersIsNotTakenForThisOne) {
-  Node giver(WorkerRole::kPrefill, "p");
-  Node taker(WorkerRole::kDecode, "d");
+  Node giver(inference::WorkerRole::kPrefill, "p");
+  Node taker(inference::WorkerRole::kDecode, "d");
   const auto tokens = prompt(11, 40);
 
-  ASSERT_TRUE(taker.submit(1, tokens, Phase::kDecode, offered(giver, 1, prompt(12, 40), true)));
+  ASSERT_TRUE(
+      taker.submit(1, tokens, inference::Phase::kDecode, offered(giver, 1, prompt(12, 40), true)));
 
   EXPECT_EQ(taker.sink.wait_for_end(Node::key(1)).tokens, alone(tokens));
   EXPECT_EQ(taker.count("stator_engine_handoff_integrity_errors_total", {}), 1);
 }
 
 TEST(Handoff, StagingMemoryThatIsFullGivesAPart) {
-  Node giver(WorkerRole::kPrefill, "p", std::chrono::seconds(30), 4096);
-  Node taker(WorkerRole::kDecode, "d");
+  Node giver(inference::WorkerRole::kPrefill, "p", std::chrono::seconds(30), 4096);
+  Node taker(inference::WorkerRole::kDecode, "d");
   const auto small = 4096 / ByteRunner::kBytes;
   // Prompts nobody fetches fill it.
   for (uint64_t id = 1; id <= small / 60 + 1; ++id) {
@@ -201,7 +206,8 @@ TEST(Handoff, StagingMemoryThatIsFullGivesAPart) {
   }
   const auto tokens = prompt(99, 241);
 
-  ASSERT_TRUE(taker.submit(99, tokens, Phase::kDecode, offered(giver, 99, tokens, true)));
+  ASSERT_TRUE(
+      taker.submit(99, tokens, inference::Phase::kDecode, offered(giver, 99, tokens, true)));
   const auto heard = taker.sink.wait_for_end(Node::key(99));
 
   EXPECT_EQ(heard.tokens, alone(tokens));
@@ -210,28 +216,31 @@ TEST(Handoff, StagingMemoryThatIsFullGivesAPart) {
 }
 
 TEST(Handoff, AGiverThatIsGoneCostsComputing) {
-  auto giver = std::make_unique<Node>(WorkerRole::kPrefill, "p");
-  Node taker(WorkerRole::kDecode, "d");
+  auto giver = std::make_unique<Node>(inference::WorkerRole::kPrefill, "p");
+  Node taker(inference::WorkerRole::kDecode, "d");
   const auto tokens = prompt(13, 100);
-  const Handoff handoff = offered(*giver, 1, tokens, true);
+  const inference::Handoff handoff = offered(*giver, 1, tokens, true);
   giver.reset();
 
-  ASSERT_TRUE(taker.submit(1, tokens, Phase::kDecode, handoff));
+  ASSERT_TRUE(taker.submit(1, tokens, inference::Phase::kDecode, handoff));
 
   EXPECT_EQ(taker.sink.wait_for_end(Node::key(1)).tokens, alone(tokens));
   EXPECT_EQ(taker.count("stator_engine_handoff_fallbacks_total", {{"reason", "lost"}}), 1);
 }
 
 TEST(Handoff, EnginesOfOtherRolesAndNamespacesRefuse) {
-  Node giver(WorkerRole::kPrefill, "p");
-  Node foreign(WorkerRole::kDecode, "d", std::chrono::seconds(30), 1 << 20, 2);
-  Node whole(WorkerRole::kAggregated, "a");
+  Node giver(inference::WorkerRole::kPrefill, "p");
+  Node foreign(inference::WorkerRole::kDecode, "d", std::chrono::seconds(30), 1 << 20, 2);
+  Node whole(inference::WorkerRole::kAggregated, "a");
   const auto tokens = prompt(14, 20);
-  const Handoff handoff = offered(giver, 1, tokens, true);
+  const inference::Handoff handoff = offered(giver, 1, tokens, true);
 
-  EXPECT_EQ(foreign.submit(1, tokens, Phase::kDecode, handoff).error().code(), Code::kUnsupported);
-  EXPECT_EQ(whole.submit(1, tokens, Phase::kDecode, handoff).error().code(), Code::kUnsupported);
-  EXPECT_EQ(giver.submit(2, tokens, Phase::kDecode, handoff).error().code(), Code::kUnsupported);
+  EXPECT_EQ(foreign.submit(1, tokens, inference::Phase::kDecode, handoff).error().code(),
+            Code::kUnsupported);
+  EXPECT_EQ(whole.submit(1, tokens, inference::Phase::kDecode, handoff).error().code(),
+            Code::kUnsupported);
+  EXPECT_EQ(giver.submit(2, tokens, inference::Phase::kDecode, handoff).error().code(),
+            Code::kUnsupported);
 }
 
 TEST(Handoff, MessagesReadBackAsWritten) {

@@ -11,7 +11,7 @@
 namespace stator::engine {
 namespace {
 
-using api::FinishReason;
+using inference::FinishReason;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -27,19 +27,19 @@ class PuppetEngine final : public Engine {
     return SessionId(1);
   }
   void close_session(SessionId /*session*/) override {}
-  Status submit(SessionId /*session*/, EngineRequest request) override {
+  Status submit(SessionId /*session*/, inference::EngineRequest request) override {
     submitted.push_back(request.key);
     return {};
   }
-  void cancel(SessionId /*session*/, RequestKey /*key*/) override {}
+  void cancel(SessionId /*session*/, inference::RequestKey /*key*/) override {}
   LoadReport load() const override { return {}; }
   kv::EventLog& events() override { return events_; }
   void reset_prefix_cache() override {}
 
   /// One step in which every submitted request gets `tokens` more.
   void step(uint32_t tokens, FinishReason finish = FinishReason::kNone) {
-    StepOutput output;
-    for (const RequestKey& key : submitted) {
+    inference::StepOutput output;
+    for (const inference::RequestKey& key : submitted) {
       output.deltas.push_back({.key = key,
                                .offset = said_,
                                .token_begin = static_cast<uint32_t>(output.tokens.size()),
@@ -53,7 +53,7 @@ class PuppetEngine final : public Engine {
     sink_->on_step(std::move(output));
   }
 
-  std::vector<RequestKey> submitted;
+  std::vector<inference::RequestKey> submitted;
   bool stopped = false;
 
  private:
@@ -64,13 +64,13 @@ class PuppetEngine final : public Engine {
 };
 
 struct Collected final : EngineSink {
-  void on_step(StepOutput output) noexcept override {
-    for (const Delta& delta : output.deltas) {
+  void on_step(inference::StepOutput output) noexcept override {
+    for (const inference::Delta& delta : output.deltas) {
       const auto part = output.tokens_of(delta);
       tokens.insert(tokens.end(), part.begin(), part.end());
       ends += delta.finish != FinishReason::kNone ? 1 : 0;
     }
-    for (const Failure& failure : output.failures) {
+    for (const inference::Failure& failure : output.failures) {
       failures.push_back(failure.error.code());
     }
   }
@@ -79,7 +79,7 @@ struct Collected final : EngineSink {
   int ends = 0;
 };
 
-RequestKey key(uint64_t id) {
+inference::RequestKey key(uint64_t id) {
   return {RequestId(id), Attempt(0)};
 }
 
@@ -91,7 +91,7 @@ struct SimFaultsTest : testing::Test {
     session = engine->open_session(sink);
   }
   Status submit(uint64_t id) {
-    EngineRequest request;
+    inference::EngineRequest request;
     request.key = key(id);
     return engine->submit(session, std::move(request));
   }

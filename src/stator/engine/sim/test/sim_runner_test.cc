@@ -17,8 +17,8 @@ namespace {
 struct Job {
   std::vector<TokenId> tokens;
   uint32_t prompt_tokens = 0;
-  api::SamplingParams sampling;
-  api::StopConditions stop;
+  inference::SamplingParams sampling;
+  inference::StopConditions stop;
   std::vector<BlockId> blocks = {BlockId(0), BlockId(1), BlockId(2), BlockId(3)};
 
   SequenceSlice slice(uint32_t start, uint32_t count) const {
@@ -163,7 +163,7 @@ TEST(SimRunner, LogprobsAreOrderedAndDeterministic) {
   ASSERT_EQ(sampled.logprobs->top.size(), 3U);
   std::set<TokenId> distinct;
   for (size_t i = 0; i < 3; ++i) {
-    const api::TokenLogprob& entry = sampled.logprobs->top[i];
+    const inference::TokenLogprob& entry = sampled.logprobs->top[i];
     distinct.insert(entry.token);
     EXPECT_EQ(entry.rank, i + 1);
     EXPECT_LT(entry.logprob, i == 0 ? 0.0F : sampled.logprobs->top[i - 1].logprob);

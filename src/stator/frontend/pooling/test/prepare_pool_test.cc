@@ -11,7 +11,7 @@
 namespace stator::frontend {
 namespace {
 
-using engine::PoolTask;
+using inference::PoolTask;
 
 class PreparePool : public PrepareFixture {
  protected:
@@ -119,9 +119,10 @@ TEST_F(PreparePool, AModelThatOnlyPoolsDoesNotGenerate) {
 TEST_F(PreparePool, AnswersThatDoNotFitTheRequestAreNotPassedOn) {
   const auto plan = prepare(input_of(2));
   ASSERT_TRUE(plan.has_value());
-  for (const engine::PoolAnswer& wrong : {engine::PoolAnswer{.width = 0, .values = {}},
-                                          engine::PoolAnswer{.width = 2, .values = {1, 2}},
-                                          engine::PoolAnswer{.width = 2, .values = {1, 2, 3}}}) {
+  for (const inference::PoolAnswer& wrong :
+       {inference::PoolAnswer{.width = 0, .values = {}},
+        inference::PoolAnswer{.width = 2, .values = {1, 2}},
+        inference::PoolAnswer{.width = 2, .values = {1, 2, 3}}}) {
     const auto body = make_pool_body(*plan, {wrong});
     ASSERT_FALSE(body.has_value());
     EXPECT_EQ(body.error().code(), Code::kUnavailable);

@@ -6,7 +6,7 @@
 namespace stator::fake_engine {
 namespace {
 
-using api::FinishReason;
+using inference::FinishReason;
 
 /// Ids that spell a text in a model without tokenizer.
 std::vector<TokenId> spell(std::string_view text) {

@@ -32,9 +32,9 @@ TEST(LogprobLists, OffsetsCountCharactersFromChunkToChunk) {
 TEST(LogprobLists, EntriesAndTheirAlternativesHaveTheSameMembers) {
   std::string out;
   json::Writer writer(out);
-  const api::TokenLogprobs entry{.sampled = {.token = 2, .logprob = -0.5F},
-                                 .top = {{.token = 1, .logprob = -0.25F}}};
-  write_logprob_entries(writer, {entry}, [&](const api::TokenLogprob& one) {
+  const inference::TokenLogprobs entry{.sampled = {.token = 2, .logprob = -0.5F},
+                                       .top = {{.token = 1, .logprob = -0.25F}}};
+  write_logprob_entries(writer, {entry}, [&](const inference::TokenLogprob& one) {
     write_chat_logprob(writer, shown(one.token), one.logprob);
   });
 

@@ -24,7 +24,7 @@ std::string image_url(char shade) {
 /// Every image is one token.
 FakeModel model_of() {
   FakeModel model;
-  model.media.add(api::MediaKind::kImage);
+  model.media.add(inference::MediaKind::kImage);
   model.media_rules = media::PromptRules::read(
       *json::parse(R"({"model_type":"llava","image_token_index":300,"vision_config":)"
                    R"({"model_type":"clip_vision_model","image_size":3,"patch_size":2}})"),
@@ -34,7 +34,7 @@ FakeModel model_of() {
 }
 
 FakeMedium image(char shade) {
-  return *read_medium(api::MediaKind::kImage, image_url(shade));
+  return *read_medium(inference::MediaKind::kImage, image_url(shade));
 }
 
 TEST(MediaPrompt, PartsBecomePlacesAndMedia) {

@@ -54,7 +54,9 @@ class PoolingGolden : public testing::TestWithParam<std::string> {
     return {};
   }
 
-  PoolTask task() const { return model_->spec.classifies ? PoolTask::kClassify : PoolTask::kEmbed; }
+  inference::PoolTask task() const {
+    return model_->spec.classifies ? inference::PoolTask::kClassify : inference::PoolTask::kEmbed;
+  }
 
   PoolSequence sequence(int text, bool activate = true) const {
     return {.tokens = tokens_[static_cast<size_t>(text)],

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace stator::engine {
+namespace stator::inference {
 
 // Requests that generate nothing: sequences of token ids in, numbers out. They travel as
 // EngineRequest::pool beside generating ones, so that keys, cancelling, deadlines and refusals are
@@ -90,4 +90,4 @@ inline constexpr size_t kPoolSequencesMax = 4096;
 /// Bytes of text in one request.
 inline constexpr size_t kPoolTextBytesMax = size_t{8} << 20;
 
-}  // namespace stator::engine
+}  // namespace stator::inference

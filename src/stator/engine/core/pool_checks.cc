@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/engine/api/pool.h"
+#include "stator/engine/core/pooling_service.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
-
-#include "stator/engine/core/pooling_service.h"
 
 namespace stator::engine {
 namespace {
-
-constexpr std::array<std::string_view, kPoolTaskCount> kNames = {"embed", "token_embed", "classify",
-                                                                 "score"};
 
 Error refuse(std::string text) {
   return {Code::kInvalidArgument, std::move(text)};
@@ -21,26 +15,14 @@ Error refuse(std::string text) {
 
 }  // namespace
 
-std::string_view to_string(PoolTask task) {
-  return kNames[static_cast<size_t>(task)];
-}
-
-std::optional<PoolTask> find_pool_task(std::string_view name) {
-  const auto* found = std::ranges::find(kNames, name);
-  if (found == kNames.end()) {
-    return std::nullopt;
-  }
-  return static_cast<PoolTask>(found - kNames.begin());
-}
-
-Status check_pool_request(const EngineRequest& request, const PoolLimits& limits) {
-  const PoolRequest& pool = *request.pool;
+Status check_pool_request(const inference::EngineRequest& request, const PoolLimits& limits) {
+  const inference::PoolRequest& pool = *request.pool;
   if (!limits.ability.tasks.has(pool.task)) {
     return refuse(fmt::format("this model cannot do task '{}'", to_string(pool.task)));
   }
-  if (pool.lengths.empty() || pool.lengths.size() > kPoolSequencesMax) {
+  if (pool.lengths.empty() || pool.lengths.size() > inference::kPoolSequencesMax) {
     return refuse(fmt::format("{} sequences in one request, must be 1 … {}", pool.lengths.size(),
-                              kPoolSequencesMax));
+                              inference::kPoolSequencesMax));
   }
   const uint64_t sum = std::accumulate(pool.lengths.begin(), pool.lengths.end(), uint64_t{0});
   if (sum != request.tokens.size() || std::ranges::find(pool.lengths, 0U) != pool.lengths.end() ||
@@ -58,13 +40,14 @@ Status check_pool_request(const EngineRequest& request, const PoolLimits& limits
     return refuse(
         fmt::format("token id {} is outside the vocabulary of {}", *outside, limits.vocab_size));
   }
-  const uint64_t rows = pool.task == PoolTask::kTokenEmbed ? sum : pool.lengths.size();
-  const bool vectors = pool.task == PoolTask::kTokenEmbed || pool.task == PoolTask::kEmbed;
-  if (vectors && rows * limits.ability.width > kPoolValuesMax) {
+  const uint64_t rows = pool.task == inference::PoolTask::kTokenEmbed ? sum : pool.lengths.size();
+  const bool vectors =
+      pool.task == inference::PoolTask::kTokenEmbed || pool.task == inference::PoolTask::kEmbed;
+  if (vectors && rows * limits.ability.width > inference::kPoolValuesMax) {
     return refuse(
         fmt::format("the answer would have {} vectors of {} numbers, at most {} numbers "
                     "fit: divide the request",
-                    rows, limits.ability.width, kPoolValuesMax));
+                    rows, limits.ability.width, inference::kPoolValuesMax));
   }
   return {};
 }

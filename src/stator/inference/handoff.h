@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace stator::engine {
+namespace stator::inference {
 
 /// Which part of a request an engine is asked for.
 enum class Phase : uint8_t {
@@ -55,4 +55,4 @@ struct Handoff {
 /// Beyond this a payload is not carried.
 inline constexpr size_t kHandoffBytesMax = size_t{4} << 20;
 
-}  // namespace stator::engine
+}  // namespace stator::inference

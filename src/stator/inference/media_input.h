@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "stator/api/media.h"
+#include "stator/inference/media.h"
 
-namespace stator::engine {
+namespace stator::inference {
 
 /// One image, recording or video of a request and the tokens that stand for it.
 struct MediaItem {
   /// Shared with the frontend's cache and the other choices of the request; never null.
-  std::shared_ptr<const api::MediaBlob> blob;
+  std::shared_ptr<const MediaBlob> blob;
   std::string detail;
   uint32_t token_begin = 0;  ///< in EngineRequest::tokens
   /// Placeholder tokens that stand for it; 0: the frontend does not know how many the engine will
@@ -34,4 +34,4 @@ struct MediaInput {
   std::vector<MediaItem> items;
 };
 
-}  // namespace stator::engine
+}  // namespace stator::inference

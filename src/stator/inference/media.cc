@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/api/media.h"
+#include "stator/inference/media.h"
 
 #include <charconv>
 
-namespace stator::api {
+namespace stator::inference {
 namespace {
 
 constexpr std::array<std::string_view, kMediaKindCount> kNames = {"image", "audio", "video"};
@@ -51,4 +51,4 @@ uint64_t MediaBlob::hash() const {
   return value;
 }
 
-}  // namespace stator::api
+}  // namespace stator::inference

@@ -9,7 +9,7 @@
 
 #include "stator/core/ids.h"
 
-namespace stator::api {
+namespace stator::inference {
 
 // What every generation request means below the protocol it came in: the vocabulary shared by
 // frontend, wire and engines. Semantics and defaults follow vLLM.
@@ -64,4 +64,4 @@ struct TokenLogprobs {
   std::vector<TokenLogprob> top;
 };
 
-}  // namespace stator::api
+}  // namespace stator::inference

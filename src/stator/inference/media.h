@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace stator::api {
+namespace stator::inference {
 
 // Images, audio and video of requests: the vocabulary shared by protocols, frontend, wire and
 // engines, like generation.h for text.
@@ -77,4 +77,4 @@ struct MediaBlob {
   uint64_t hash() const;
 };
 
-}  // namespace stator::api
+}  // namespace stator::inference

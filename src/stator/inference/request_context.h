@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace stator::engine {
+namespace stator::inference {
 
 /// What travels with a request beside the work: nothing in it changes a token. Shared by all
 /// attempts and choices of a request; never changed once it is made.
@@ -26,4 +26,4 @@ struct RequestContext {
   static constexpr size_t kMetadataBytesMax = 64UL << 10;  ///< names and values together
 };
 
-}  // namespace stator::engine
+}  // namespace stator::inference
