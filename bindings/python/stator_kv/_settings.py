@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator says about the tiers: an engine's extra configuration, then the environment (STATOR_KV_*, DYN_KVBM_*, AWS_*)."""
+"""What an operator says about the tiers: an engine's extra configuration, then the environment (STATOR_KV_*, DYN_KVBM_*, AWS_*, AZURE_*)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from stator_kv._library import parse_bytes
 
 KEYS = {
     "host_bytes": "host memory for blocks: 4GiB", "disk": "folder of this engine alone", "disk_bytes": "how much of it",
-    "disk_write_bytes_per_day": "spares the SSD", "store": "HOST:PORT of a `stator store`, or discover:file:DIR, discover:etcd://HOST:PORT", "object": "s3://BUCKET/PREFIX or file:///FOLDER",
-    "object_endpoint": "of another S3 server", "object_region": "", "object_access_key": "", "object_secret_key": "",
+    "disk_write_bytes_per_day": "spares the SSD", "store": "HOST:PORT of a `stator store`, or discover:file:DIR, discover:etcd://HOST:PORT", "object": "s3://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///FOLDER",
+    "object_endpoint": "of another S3 server, or another Azure", "object_region": "", "object_access_key": "", "object_secret_key": "",
     "object_session_token": "", "salt": "engines with another one share nothing", "model": "name of the model, else the engine's",
     "revision": "of the weights, else a digest of a local folder's files", "load": "async (between steps) or sync (before the forward pass)",
     "load_timeout_ms": "how long a request waits for tiers below host memory", "flush_ms": "how long an ending engine waits for blocks to go down",
@@ -30,6 +30,8 @@ _ENVIRONMENT = {
     "object_session_token": ("AWS_SESSION_TOKEN",), "disk": ("DYN_KVBM_DISK_CACHE_DIR",),
     "metrics_port": ("DYN_KVBM_METRICS_PORT",),
 }
+_AZURE = {"object_access_key": "AZURE_STORAGE_ACCOUNT", "object_secret_key": "AZURE_STORAGE_KEY",
+          "object_session_token": "AZURE_STORAGE_SAS_TOKEN"}
 _GIGABYTES = {"host_bytes": "DYN_KVBM_CPU_CACHE_GB", "disk_bytes": "DYN_KVBM_DISK_CACHE_GB"}
 _DISK_DEFAULT = "/var/lib/stator/kv"
 
@@ -43,6 +45,8 @@ def read(extra: dict, environ=os.environ) -> dict:
         value = extra.get(key, environ.get(f"STATOR_KV_{key.upper()}"))
         for name in _ENVIRONMENT.get(key, ()):
             value = environ.get(name) if value is None else value
+        if str(out.get("object", "")).startswith("az://") and key in _AZURE and key not in extra:
+            value = environ.get(_AZURE[key], value)
         if value is None and key in _GIGABYTES and environ.get(_GIGABYTES[key]):
             value = int(float(environ[_GIGABYTES[key]]) * 1e9)
         if value is not None:

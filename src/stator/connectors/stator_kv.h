@@ -89,9 +89,11 @@ typedef struct {
   uint64_t disk_bytes;
   uint64_t disk_write_bytes_per_day; /* 0: any */
   const char* store;                 /* "HOST:PORT" or "store://HOST:PORT"; null: none */
-  const char* object;                /* "s3://BUCKET/PREFIX" or "file:///FOLDER"; null: none */
-  const char* object_endpoint;       /* null: Amazon's */
-  const char* object_region;         /* null: us-east-1 */
+  /* "s3://BUCKET/PREFIX", "az://CONTAINER/PREFIX" (access key: the account, secret key: its key,
+   * session token: a SAS token) or "file:///FOLDER"; null: none */
+  const char* object;
+  const char* object_endpoint; /* null: Amazon's, Azure's */
+  const char* object_region;   /* null: us-east-1 */
   const char* object_access_key;
   const char* object_secret_key;
   const char* object_session_token;

@@ -6,14 +6,39 @@
 
 #include "stator/core/log.h"
 #include "stator/storage/file_store.h"
-#include "stator/storage/s3_store.h"
+#include "stator/storage/object_store.h"
 
 namespace stator::storage {
+namespace {
+
+constexpr std::string_view kFile = "file://";
+
+struct Opened {
+  std::unique_ptr<ObjectDialect> dialect;
+  std::string prefix;
+};
+
+Result<Opened> open_dialect(const ObjectStoreOptions& options) {
+  if (options.url.starts_with("az://")) {
+    STATOR_TRY(AzureOptions azure, parse_azure_url(options.url));
+    azure.endpoint = options.endpoint;
+    azure.account = options.credentials.access_key;
+    azure.key = options.credentials.secret_key;
+    azure.sas_token = options.credentials.session_token;
+    STATOR_TRY(auto dialect, make_azure_dialect(azure));
+    return Opened{.dialect = std::move(dialect), .prefix = azure.prefix};
+  }
+  STATOR_TRY(S3Options s3, parse_s3_url(options.url));
+  s3.endpoint = options.endpoint;
+  s3.credentials = options.credentials;
+  return Opened{.dialect = make_s3_dialect(s3), .prefix = s3.prefix};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<BlockStore>> open_object_store(const ObjectStoreOptions& options,
                                                       const Digest& space, Clock& clock,
                                                       Metrics& metrics) {
-  constexpr std::string_view kFile = "file://";
   std::unique_ptr<BlockStore> out;
   Status usable;
   if (options.url.starts_with(kFile)) {
@@ -21,10 +46,10 @@ Result<std::unique_ptr<BlockStore>> open_object_store(const ObjectStoreOptions& 
     usable = store->check();
     out = std::move(store);
   } else {
-    STATOR_TRY(S3Options s3, parse_s3_url(options.url), "kv.object");
-    s3.endpoint = options.endpoint;
-    s3.credentials = options.credentials;
-    auto store = std::make_unique<S3Store>(std::move(s3), space, clock, metrics);
+    STATOR_TRY(Opened opened, open_dialect(options), "kv.object");
+    auto store = std::make_unique<ObjectStore>(
+        std::move(opened.dialect), ObjectClientOptions{.prefix = std::move(opened.prefix)}, space,
+        clock, metrics);
     usable = store->check();
     out = std::move(store);
   }

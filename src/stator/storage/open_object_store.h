@@ -14,8 +14,12 @@ namespace stator::storage {
 
 /// Where blocks are shared between hosts (G4), as an operator writes it.
 struct ObjectStoreOptions {
-  std::string url;       ///< "s3://BUCKET/PREFIX", or "file:///FOLDER" on a shared file system
-  std::string endpoint;  ///< of another S3 server than Amazon's: "http://HOST:PORT"
+  /// "s3://BUCKET/PREFIX", "az://CONTAINER/PREFIX", or "file:///FOLDER" on a shared file system
+  std::string url;
+  /// Of another S3 server than Amazon's: "http://HOST:PORT"; of another Azure:
+  /// "http://HOST:PORT/ACCOUNT"
+  std::string endpoint;
+  /// For az: the account, its key, a SAS token.
   AwsCredentials credentials;
 };
 

@@ -4,23 +4,25 @@
 #include <string>
 
 #include "stator/core/mutex.h"
-#include "stator/storage/s3_client.h"
+#include "stator/storage/object_client.h"
 #include "stator/transfer/backend.h"
 
 namespace stator::transfer {
 namespace {
 
-/// Objects of an S3 bucket, by key. A transfer moves whole objects: offset 0.
+/// Objects of an S3 bucket or a container of Azure's, by key. A transfer moves whole objects:
+/// offset 0.
 class ObjBackend final : public Backend {
  public:
-  ObjBackend(storage::S3Options options, Clock& clock, Metrics& metrics)
-      : client_(std::move(options), clock, metrics) {}
+  ObjBackend(std::unique_ptr<storage::ObjectDialect> dialect, std::string prefix, Clock& clock,
+             Metrics& metrics)
+      : client_(std::move(dialect), {.prefix = std::move(prefix)}, clock, metrics) {}
 
   std::string_view type() const override { return "obj"; }
   bool supports(MemType local, MemType remote) const override {
     return local == MemType::kDram && remote == MemType::kObj;
   }
-  Outcome open(std::string_view meta, uint64_t& dev) override {
+  Outcome open(MemType /*type*/, std::string_view meta, uint64_t& dev) override {
     if (meta.empty()) {
       return Outcome::kInvalidParam;
     }
@@ -50,7 +52,7 @@ class ObjBackend final : public Backend {
       const std::span<std::byte> memory(reinterpret_cast<std::byte*>(pair.local.addr),
                                         pair.local.len);
       const Status done = job.op == Op::kWrite
-                              ? client_.put(key, memory, storage::S3Client::Put::kAny)
+                              ? client_.put(key, memory, storage::ObjectClient::Put::kAny)
                               : client_.get(key, memory);
       if (!done) {
         return {.outcome =
@@ -69,7 +71,7 @@ class ObjBackend final : public Backend {
     return found == keys_.end() ? std::string() : found->second;
   }
 
-  storage::S3Client client_;
+  storage::ObjectClient client_;
   Mutex mutex_;
   std::map<uint64_t, std::string> keys_ STATOR_GUARDED_BY(mutex_);
   uint64_t last_ STATOR_GUARDED_BY(mutex_) = 0;
@@ -83,18 +85,34 @@ std::unique_ptr<Backend> make_obj_backend(const Params& params, Clock& clock, Me
     const auto found = params.find(key);
     return found == params.end() ? std::move(fallback) : found->second;
   };
-  storage::S3Options options{.bucket = text("bucket"),
-                             .prefix = text("prefix"),
-                             .endpoint = text("endpoint_override"),
-                             .credentials = {.access_key = text("access_key"),
-                                             .secret_key = text("secret_key"),
-                                             .session_token = text("session_token"),
-                                             .region = text("region", "us-east-1")}};
+  const std::string container = text("container");
+  if (!container.empty()) {
+    auto dialect =
+        storage::make_azure_dialect({.container = container,
+                                     .prefix = {},
+                                     .endpoint = text("endpoint_override"),
+                                     .account = text("account", text("access_key")),
+                                     .key = text("key", text("secret_key")),
+                                     .sas_token = text("sas_token", text("session_token"))});
+    if (!dialect) {
+      cause = dialect.error().message();
+      return nullptr;
+    }
+    return std::make_unique<ObjBackend>(std::move(*dialect), text("prefix"), clock, metrics);
+  }
+  const storage::S3Options options{.bucket = text("bucket"),
+                                   .prefix = {},
+                                   .endpoint = text("endpoint_override"),
+                                   .credentials = {.access_key = text("access_key"),
+                                                   .secret_key = text("secret_key"),
+                                                   .session_token = text("session_token"),
+                                                   .region = text("region", "us-east-1")}};
   if (options.bucket.empty()) {
-    cause = "bucket is missing";
+    cause = "bucket (S3) or container (Azure) is missing";
     return nullptr;
   }
-  return std::make_unique<ObjBackend>(std::move(options), clock, metrics);
+  return std::make_unique<ObjBackend>(storage::make_s3_dialect(options), text("prefix"), clock,
+                                      metrics);
 }
 
 }  // namespace stator::transfer

@@ -2,16 +2,17 @@
 #pragma once
 
 #include "stator/storage/block_store.h"
-#include "stator/storage/s3_client.h"
+#include "stator/storage/object_client.h"
 
 namespace stator::storage {
 
-/// Blocks as objects of an S3 bucket (G4). They are immutable: a second writer is told so and
-/// writes nothing. Nothing is evicted here: use the bucket's lifecycle rules. kPermissionDenied
-/// switches the tier off (LowerTiers).
-class S3Store final : public BlockStore {
+/// Blocks as objects of an S3 bucket or a container of Azure's (G4). They are immutable: a second
+/// writer is told so and writes nothing. Nothing is evicted here: use the store's lifecycle rules.
+/// kPermissionDenied switches the tier off (LowerTiers).
+class ObjectStore final : public BlockStore {
  public:
-  S3Store(S3Options options, const Digest& space, Clock& clock, Metrics& metrics);
+  ObjectStore(std::unique_ptr<ObjectDialect> dialect, ObjectClientOptions options,
+              const Digest& space, Clock& clock, Metrics& metrics);
 
   std::string_view tier() const override { return "object"; }
   Status check() { return client_.check(); }
@@ -24,7 +25,7 @@ class S3Store final : public BlockStore {
  private:
   std::string key(const BlockName& name) const;
 
-  S3Client client_;
+  ObjectClient client_;
   const Digest space_;
 };
 

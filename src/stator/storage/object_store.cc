@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/storage/s3_store.h"
+#include "stator/storage/object_store.h"
 
 #include "stator/storage/object_key.h"
 
 namespace stator::storage {
 
-S3Store::S3Store(S3Options options, const Digest& space, Clock& clock, Metrics& metrics)
-    : client_(std::move(options), clock, metrics), space_(space) {}
+ObjectStore::ObjectStore(std::unique_ptr<ObjectDialect> dialect, ObjectClientOptions options,
+                         const Digest& space, Clock& clock, Metrics& metrics)
+    : client_(std::move(dialect), std::move(options), clock, metrics), space_(space) {}
 
-std::string S3Store::key(const BlockName& name) const {
+std::string ObjectStore::key(const BlockName& name) const {
   return object_key(client_.options().prefix, space_, name.lineage);
 }
 
-Result<size_t> S3Store::count(std::span<const BlockName> names) {
+Result<size_t> ObjectStore::count(std::span<const BlockName> names) {
   size_t there = 0;                // the first `there` are
   size_t gone = names.size() + 1;  // number `gone`, counted from 1, is not
   size_t asked = 1;                // mostly nothing is, or all of it
@@ -24,12 +25,12 @@ Result<size_t> S3Store::count(std::span<const BlockName> names) {
   return there;
 }
 
-Status S3Store::get(const BlockName& name, std::span<std::byte> record) {
+Status ObjectStore::get(const BlockName& name, std::span<std::byte> record) {
   return client_.get(key(name), record);
 }
 
-Status S3Store::put(const BlockName& name, std::span<const std::byte> record) {
-  return client_.put(key(name), record, S3Client::Put::kOnlyNew);
+Status ObjectStore::put(const BlockName& name, std::span<const std::byte> record) {
+  return client_.put(key(name), record, ObjectClient::Put::kOnlyNew);
 }
 
 }  // namespace stator::storage

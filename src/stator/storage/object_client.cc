@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/storage/s3_client.h"
+#include "stator/storage/object_client.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,6 @@
 namespace stator::storage {
 namespace {
 
-constexpr std::string_view kScheme = "s3://";
 constexpr Duration kPauseMax = std::chrono::seconds(5);
 constexpr size_t kClientsKept = 64;
 constexpr double kSeconds[] = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10};
@@ -20,59 +19,32 @@ bool passes(int status) {
   return status == 429 || status >= 500;
 }
 
+/// Without the query, which may be a secret.
+std::string_view place_of(std::string_view url) {
+  return url.substr(0, url.find('?'));
+}
+
 std::string_view op_of(std::string_view method) {
   return method == "GET" ? "get" : method == "PUT" ? "put" : "head";
 }
 
 }  // namespace
 
-Result<S3Options> parse_s3_url(std::string_view url) {
-  if (!url.starts_with(kScheme)) {
-    return Error(Code::kInvalidArgument,
-                 fmt::format("'{}' is not of the form s3://BUCKET/PREFIX", url));
-  }
-  url.remove_prefix(kScheme.size());
-  const size_t slash = url.find('/');
-  S3Options options;
-  options.bucket = url.substr(0, slash);
-  if (slash != std::string_view::npos) {
-    options.prefix = url.substr(slash + 1);
-  }
-  while (options.prefix.ends_with('/')) {
-    options.prefix.pop_back();
-  }
-  if (options.bucket.empty()) {
-    return Error(Code::kInvalidArgument, "s3:// has no bucket: s3://BUCKET/PREFIX");
-  }
-  return options;
-}
-
-S3Client::S3Client(S3Options options, Clock& clock, Metrics& metrics)
-    : options_(std::move(options)),
+ObjectClient::ObjectClient(std::unique_ptr<ObjectDialect> dialect, ObjectClientOptions options,
+                           Clock& clock, Metrics& metrics)
+    : dialect_(std::move(dialect)),
+      options_(std::move(options)),
       clock_(clock),
       random_(Random::from_entropy()),
-      metrics_(metrics) {
-  base_ = options_.endpoint;
-  while (base_.ends_with('/')) {
-    base_.pop_back();
-  }
-  if (base_.empty()) {
-    host_ = fmt::format("{}.s3.{}.amazonaws.com", options_.bucket, options_.credentials.region);
-    base_ = "https://" + host_;
-  } else {
-    const size_t scheme = base_.find("://");
-    host_ = base_.substr(scheme == std::string::npos ? 0 : scheme + 3);
-    path_prefix_ = "/" + encode_path(options_.bucket);
-  }
-}
+      metrics_(metrics) {}
 
-S3Client::~S3Client() {
+ObjectClient::~ObjectClient() {
   const MutexLock lock(mutex_);
   stopping_ = true;
   stopped_.notify_all();
 }
 
-std::unique_ptr<net::HttpClient> S3Client::take_client() {
+std::unique_ptr<net::HttpClient> ObjectClient::take_client() {
   const MutexLock lock(mutex_);
   if (clients_.empty()) {
     return std::make_unique<net::HttpClient>();
@@ -82,7 +54,7 @@ std::unique_ptr<net::HttpClient> S3Client::take_client() {
   return client;
 }
 
-void S3Client::give_client(std::unique_ptr<net::HttpClient> client) {
+void ObjectClient::give_client(std::unique_ptr<net::HttpClient> client) {
   const MutexLock lock(mutex_);
   if (clients_.size() < kClientsKept) {
     clients_.push_back(std::move(client));
@@ -90,7 +62,7 @@ void S3Client::give_client(std::unique_ptr<net::HttpClient> client) {
 }
 
 /// False: it is time to stop.
-bool S3Client::pause(uint32_t tries_before) {
+bool ObjectClient::pause(uint32_t tries_before) {
   MutexLock lock(mutex_);
   const Duration most = std::min(kPauseMax, options_.first_pause * (1U << tries_before));
   const auto drawn = Duration(static_cast<int64_t>(
@@ -106,24 +78,11 @@ bool S3Client::pause(uint32_t tries_before) {
   return false;
 }
 
-Result<int> S3Client::try_once(const Call& call) {
-  const std::string path = path_prefix_ + call.path;
-  const bool plain = base_.starts_with("http://");
-  const std::string payload_hash =
-      plain || call.body.empty() ? sha256_hex(call.body) : std::string("UNSIGNED-PAYLOAD");
-  AwsRequest request{.method = call.method,
-                     .host = host_,
-                     .path = path.empty() ? "/" : std::string_view(path),
-                     .query = {},
-                     .headers = {},
-                     .payload_hash = payload_hash};
-  if (call.only_new && conditional_.load()) {
-    request.headers.emplace_back("if-none-match", "*");
-  }
-  net::HttpClientRequest http{.method = std::string(call.method),
-                              .url = base_ + (path.empty() ? "/" : path),
-                              .headers = sign(request, options_.credentials, clock_.wall_now()),
-                              .body = std::string(call.body)};
+Result<int> ObjectClient::try_once(const Call& call) {
+  ObjectCall asked = call.call;
+  asked.only_new = asked.only_new && conditional_.load();
+  const net::HttpClientRequest http = dialect_->request(asked, clock_.wall_now());
+  const std::string op(op_of(asked.method));
   std::string error_body;
   auto client = take_client();
   const TimePoint begin = clock_.now();
@@ -138,11 +97,11 @@ Result<int> S3Client::try_once(const Call& call) {
       });
   metrics_
       .histogram("stator_kv_object_seconds", "time of requests to the object store", kSeconds,
-                 {{"op", std::string(op_of(call.method))}})
+                 {{"op", op}})
       .observe(std::chrono::duration<double>(clock_.now() - begin).count());
   metrics_
       .counter("stator_kv_object_requests_total", "requests to the object store",
-               {{"op", std::string(op_of(call.method))},
+               {{"op", op},
                 {"code", answer ? std::to_string(answer->status)
                                 : std::string(answer.error().info().name)}})
       .add();
@@ -150,20 +109,20 @@ Result<int> S3Client::try_once(const Call& call) {
     return std::move(answer.error());
   }
   give_client(std::move(client));
-  if (answer->status == 501 && call.only_new) {
+  if (answer->status == 501 && asked.only_new) {
     conditional_ = false;
     return 503;  // and once more without it
   }
   if (answer->status == 400 || answer->status == 403) {
     return Error(
         Code::kPermissionDenied,
-        fmt::format("{} {} answers {}: {}", call.method, http.url, answer->status,
+        fmt::format("{} {} answers {}: {}", asked.method, place_of(http.url), answer->status,
                     error_body.empty() ? "check bucket, region and credentials" : error_body));
   }
   return answer->status;
 }
 
-Result<int> S3Client::ask(const Call& call) {
+Result<int> ObjectClient::ask(const Call& call) {
   for (uint32_t tried = 0;; ++tried) {
     if (call.restart) {
       call.restart();
@@ -179,34 +138,32 @@ Result<int> S3Client::ask(const Call& call) {
     if (tried + 1 >= options_.tries || !pause(tried)) {
       return status ? Result<int>(
                           Error(Code::kUnavailable,
-                                fmt::format("{} {}{}{} answers {}, {} times", call.method, base_,
-                                            path_prefix_, call.path, *status, tried + 1)))
+                                fmt::format("{} {} of {} answers {}, {} times", call.call.method,
+                                            call.call.path, dialect_->place(), *status, tried + 1)))
                     : std::move(status);
     }
   }
 }
 
-Status S3Client::check() {
-  STATOR_TRY(const int status, ask({.method = "HEAD", .path = ""}));
+Status ObjectClient::check() {
+  STATOR_TRY(const int status, ask({.call = {.method = "HEAD", .path = ""}}));
   if (status == 404) {
     return Error(Code::kInvalidArgument,
-                 fmt::format("bucket '{}' does not exist at {}: create it, or name another in "
-                             "kv.object",
-                             options_.bucket, base_));
+                 fmt::format("{} does not exist: create it, or name another in kv.object",
+                             dialect_->place()));
   }
   return {};
 }
 
-Result<bool> S3Client::has(const std::string& key) {
-  STATOR_TRY(const int status, ask({.method = "HEAD", .path = "/" + encode_path(key)}));
+Result<bool> ObjectClient::has(const std::string& key) {
+  STATOR_TRY(const int status, ask({.call = {.method = "HEAD", .path = "/" + encode_path(key)}}));
   return status == 200;
 }
 
-Status S3Client::get(const std::string& key, std::span<std::byte> out) {
+Status ObjectClient::get(const std::string& key, std::span<std::byte> out) {
   size_t filled = 0;
   bool too_long = false;
-  STATOR_TRY(const int status, ask({.method = "GET",
-                                    .path = "/" + encode_path(key),
+  STATOR_TRY(const int status, ask({.call = {.method = "GET", .path = "/" + encode_path(key)},
                                     .on_chunk =
                                         [&](std::string_view bytes) {
                                           const size_t fits =
@@ -234,19 +191,19 @@ Status S3Client::get(const std::string& key, std::span<std::byte> out) {
   return {};
 }
 
-Status S3Client::put(const std::string& key, std::span<const std::byte> bytes, Put put) {
+Status ObjectClient::put(const std::string& key, std::span<const std::byte> bytes, Put put) {
   STATOR_TRY(const int status,
-             ask({.method = "PUT",
-                  .path = "/" + encode_path(key),
-                  .body = {reinterpret_cast<const char*>(bytes.data()), bytes.size()},
-                  .only_new = put == Put::kOnlyNew}));
+             ask({.call = {.method = "PUT",
+                           .path = "/" + encode_path(key),
+                           .body = {reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                           .only_new = put == Put::kOnlyNew}}));
   if (status == 412 || status == 409) {
     return Error(Code::kAlreadyExists, "the object is there");
   }
   if (status / 100 != 2) {
     return Error(status == 404 ? Code::kInvalidArgument : Code::kUnavailable,
                  fmt::format("the object store answers {} to a PUT{}", status,
-                             status == 404 ? ": the bucket is gone" : ""));
+                             status == 404 ? ": bucket or container is gone" : ""));
   }
   return {};
 }
