@@ -12,7 +12,7 @@ build_packages=(
   libprotobuf-dev protobuf-compiler
   libsimdjson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libabsl-dev
   libyaml-cpp-dev libcli11-dev libfmt-dev libcurl4-openssl-dev
-  libzmq3-dev cppzmq-dev libnats-dev libnghttp2-dev libzstd-dev libsnappy-dev zlib1g-dev
+  libzmq3-dev cppzmq-dev libnats-dev libnghttp2-dev libzstd-dev libsnappy-dev zlib1g-dev libucx-dev
 )
 test_packages=(
   libclang-rt-19-dev llvm-19 clang-format-19 libgtest-dev libgmock-dev libbenchmark-dev libdnnl-dev

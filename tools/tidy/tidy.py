@@ -24,7 +24,7 @@ BANNED = [
     (r"std::this_thread::sleep|\busleep\(|\bsleep\(", set(), "timers, SimClock"),
     (r"std::thread\b(?!::hardware_concurrency)|std::jthread|std::async\b", {"net/thread.h", "net/thread.cc"}, "net::Thread"),
     (r"\.detach\(\)", set(), "an owner that joins"),
-    (r"\bgetenv\(", {"cli/terminal.cc"}, "ConfigSchema"),
+    (r"\bgetenv\(", {"cli/terminal.cc", "transfer/plugins.cc"}, "ConfigSchema"),
     (r"std::cout|std::cerr|\bprintf\(|\bputs\(", set(), "log, cli::print"),
     (r"std::(exit|abort|quick_exit)\(|\b_exit\(", {"core/assert.cc"}, "return from main, STATOR_ASSERT"),
     (r"catch \(\.\.\.\) *\{ *\}", set(), "handle it"),

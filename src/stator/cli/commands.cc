@@ -140,7 +140,7 @@ const std::vector<Command> kCommands = {
                  {"--json", "print the receipt as JSON", true}},
      .run = run_explain},
     {.name = "transfer-bench",
-     .summary = "Measure how fast bytes move: shared memory, TCP, files, objects",
+     .summary = "Measure how fast bytes move: shared memory, TCP, UCX, files, objects",
      .description =
          "Two agents in this process, or one and a file or bucket. Times in microseconds.\n\n"
          "  stator transfer-bench --backend shm --max-size 4MiB\n"
@@ -150,19 +150,21 @@ const std::vector<Command> kCommands = {
          "bucket=b,endpoint_override=http://127.0.0.1:9000,access_key=K,secret_key=S",
      .positional = "",
      .setting_prefixes = "",
-     .options = {{"--backend", "shm, tcp, posix or obj [shm]"},
+     .options = {{"--backend",
+                  "shm, cma, tcp, ucx, posix, obj, or one of STATOR_TRANSFER_PLUGIN_DIR [shm]"},
                  {"--op", "read or write [write]"},
                  {"--scheme",
                   "pairwise: each initiator has a target; manytoone, onetomany; tp: each transfer "
                   "in equal parts over the pairs of two groups [pairwise]"},
                  {"--agents", "initiators, targets or pairs, as the scheme has many [1 pair, 2]"},
-                 {"--processes", "shm, tcp: the targets are another process", true},
+                 {"--processes", "memory: the targets are another process", true},
                  {"--min-size", "smallest block [4KiB]"},
                  {"--max-size", "largest block; sizes double [64MiB]"},
                  {"--batch", "blocks per transfer [1]"},
                  {"--iterations", "transfers per size, a sixteenth above 1 MiB [1000]"},
                  {"--warm-up", "transfers before [100]"},
                  {"--dir", "posix: where the file is made [/tmp]"},
+                 {"--direct", "posix: past the page cache (O_DIRECT)", true},
                  {"--params", "of the backend: KEY=VALUE,…"},
                  {"--check", "compare the bytes afterwards", true},
                  {"--json", "for machines", true}},

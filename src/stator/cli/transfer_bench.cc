@@ -48,6 +48,7 @@ struct Plan {
   std::string folder = "/tmp";
   transfer::Params params;
   bool check = false;
+  bool direct = false;
 };
 
 /// One line of the table. Times in microseconds.
@@ -264,7 +265,8 @@ struct Bench {
     const bool file = remote_type == MemType::kFile;
     const std::string& owner = link.initiator->agent.name();
     const std::string name =
-        file ? fmt::format("rw:{}/stator-transfer-bench-{}.data", plan.folder, owner)
+        file ? fmt::format("rw{}:{}/stator-transfer-bench-{}.data", plan.direct ? ",direct" : "",
+                           plan.folder, owner)
              : fmt::format("stator-transfer-bench/{}-{}-{}", owner, size, index);
     uint64_t& dev = link.devices[name];
     if (dev == 0) {
@@ -446,10 +448,12 @@ Status read_number(const Invocation& invocation, std::string_view flag, uint64_t
 Result<Plan> read_plan(const Invocation& invocation) {
   Plan plan;
   plan.backend = option(invocation, "--backend", plan.backend);
-  const auto types = Agent::backend_types();
-  if (std::ranges::find(types, plan.backend) == types.end()) {
+  const std::vector<std::string> types = Agent::backend_types();
+  if (std::ranges::find(types, plan.backend) == types.end() || plan.backend == "cuda") {
     return Error(Code::kInvalidArgument,
-                 fmt::format("--backend {}: it is shm, tcp, posix or obj", plan.backend));
+                 fmt::format("--backend {}: it is shm, cma, tcp, ucx, posix, obj, or a plug-in of "
+                             "STATOR_TRANSFER_PLUGIN_DIR",
+                             plan.backend));
   }
   const std::string op = option(invocation, "--op", "write");
   if (op != "read" && op != "write" && op != "READ" && op != "WRITE") {
@@ -474,6 +478,7 @@ Result<Plan> read_plan(const Invocation& invocation) {
   plan.processes = invocation.options.contains("--processes");
   plan.folder = option(invocation, "--dir", plan.folder);
   plan.check = invocation.options.contains("--check");
+  plan.direct = invocation.options.contains("--direct");
   STATOR_CHECK(read_number(invocation, "--min-size", plan.size_min));
   STATOR_CHECK(read_number(invocation, "--max-size", plan.size_max));
   STATOR_CHECK(read_number(invocation, "--batch", plan.batch));

@@ -7,13 +7,9 @@ namespace stator::tokenizer {
 
 WordLevelModel WordLevelModel::create(const WordLevelSpec& spec) {
   WordLevelModel model;
-  size_t bytes = 0;
+  model.ids_.reserve(spec.vocab.size());
   for (const auto& [text, id] : spec.vocab) {
-    bytes += text.size();
-  }
-  model.ids_ = TextIds(spec.vocab.size(), bytes);
-  for (const auto& [text, id] : spec.vocab) {
-    model.ids_.insert_or_assign(text, id);
+    model.ids_.insert_or_assign(std::string(text), id);
   }
   model.unk_token_ = spec.unk_token;
   model.unk_ = model.find(spec.unk_token);
@@ -21,20 +17,20 @@ WordLevelModel WordLevelModel::create(const WordLevelSpec& spec) {
 }
 
 Status WordLevelModel::encode(std::string_view piece, std::vector<TokenId>& out) const {
-  const TokenId found = ids_.find(piece);
-  if (found == TextIds::kNone && !unk_) {
+  const auto found = ids_.find(piece);
+  if (found == ids_.end() && !unk_) {
     return Error(Code::kInvalidArgument,
                  fmt::format("the text has a word that is not in the vocabulary, which has no "
                              "unknown token '{}' either; add it to model.vocab",
                              unk_token_));
   }
-  out.push_back(found == TextIds::kNone ? *unk_ : found);
+  out.push_back(found == ids_.end() ? *unk_ : found->second);
   return {};
 }
 
 std::optional<TokenId> WordLevelModel::find(std::string_view token_text) const {
-  const TokenId found = ids_.find(token_text);
-  return found == TextIds::kNone ? std::nullopt : std::optional(found);
+  const auto found = ids_.find(token_text);
+  return found == ids_.end() ? std::nullopt : std::optional(found->second);
 }
 
 }  // namespace stator::tokenizer

@@ -6,12 +6,13 @@
 #include <cstring>
 
 #include "stator/core/log.h"
+#include "stator/transfer/plugins.h"
 #include "stator/transfer/wire.h"
 
 namespace stator::transfer {
 namespace {
 
-constexpr std::array<std::string_view, 4> kTypes = {"shm", "tcp", "posix", "obj"};
+constexpr std::array<std::string_view, 5> kTypes = {"shm", "cma", "tcp", "posix", "obj"};
 constexpr size_t kStridedMax = size_t{1} << 24;
 
 }  // namespace
@@ -51,22 +52,37 @@ Agent::~Agent() {
   backends.clear();  // their threads may still ask allows()
 }
 
-std::span<const std::string_view> Agent::backend_types() {
-  return kTypes;
+std::vector<std::string> Agent::backend_types() {
+  std::vector<std::string> types(kTypes.begin(), kTypes.end());
+  std::ranges::move(Plugins::of_this_process().names(), std::back_inserter(types));
+  return types;
+}
+
+std::unique_ptr<Backend> Agent::make_backend(std::string_view type, const Params& params,
+                                             std::string& cause) {
+  if (type == "tcp") {
+    return make_tcp_backend(*this, params, clock_, cause);
+  }
+  if (type == "shm") {
+    return make_shm_backend(*this, params, clock_, cause);
+  }
+  if (type == "cma") {
+    return make_cma_backend(*this, params, clock_, cause);
+  }
+  if (type == "posix") {
+    return make_posix_backend(params, cause);
+  }
+  if (type == "obj") {
+    return make_obj_backend(params, clock_, metrics_, cause);
+  }
+  const auto* const table = Plugins::of_this_process().find(type);
+  return table == nullptr ? nullptr : make_plugin_backend(*table, *this, params, clock_, cause);
 }
 
 Outcome Agent::create_backend(std::string_view type, const Params& params) {
   std::string cause;
-  std::unique_ptr<Backend> made;
-  if (type == "tcp") {
-    made = make_tcp_backend(*this, params, clock_, cause);
-  } else if (type == "shm") {
-    made = make_shm_backend(*this, params, clock_, cause);
-  } else if (type == "posix") {
-    made = make_posix_backend(params, cause);
-  } else if (type == "obj") {
-    made = make_obj_backend(params, clock_, metrics_, cause);
-  } else {
+  auto made = make_backend(type, params, cause);
+  if (made == nullptr && cause.empty()) {
     return Outcome::kNotFound;
   }
   if (made == nullptr) {
@@ -74,7 +90,27 @@ Outcome Agent::create_backend(std::string_view type, const Params& params) {
     return Outcome::kBackend;
   }
   const MutexLock lock(mutex_);
+  for (const Region& region : regions_) {
+    if (const Outcome attached = made->attach(region.type, region.desc);
+        attached != Outcome::kSuccess) {
+      return attached;
+    }
+  }
   backends_.push_back(std::move(made));
+  return Outcome::kSuccess;
+}
+
+/// Tells the backends of a range: all of them, or none.
+Outcome Agent::attach(MemType type, const Desc& range) {
+  for (size_t i = 0; i < backends_.size(); ++i) {
+    const Outcome attached = backends_[i]->attach(type, range);
+    if (attached != Outcome::kSuccess) {
+      for (size_t done = 0; done < i; ++done) {
+        backends_[done]->detach(type, range);
+      }
+      return attached;
+    }
+  }
   return Outcome::kSuccess;
 }
 
@@ -98,7 +134,16 @@ Outcome Agent::register_mem(MemType type, std::span<const Desc> ranges) {
       return Outcome::kInvalidParam;
     }
   }
+  const size_t before = regions_.size();
   for (const Desc& range : ranges) {
+    if (const Outcome attached = attach(type, range); attached != Outcome::kSuccess) {
+      for (; regions_.size() > before; regions_.pop_back()) {
+        for (const auto& backend : backends_) {
+          backend->detach(type, regions_.back().desc);
+        }
+      }
+      return attached;
+    }
     Region region{.type = type, .desc = range};
     for (size_t i = 0; i < region.key.size(); i += 8) {
       const uint64_t word = random_.next();
@@ -121,7 +166,7 @@ Outcome Agent::register_named(MemType type, std::string_view meta, uint64_t& dev
   const MutexLock lock(mutex_);
   for (const auto& backend : backends_) {
     if (backend->supports(MemType::kDram, type) && !backend->supports_remote()) {
-      const Outcome opened = backend->open(meta, dev);
+      const Outcome opened = backend->open(type, meta, dev);
       if (opened == Outcome::kSuccess) {
         regions_.push_back({.type = type, .desc = {.addr = 0, .len = UINT64_MAX, .dev = dev}});
       }
@@ -141,6 +186,9 @@ Outcome Agent::deregister_mem(MemType type, std::span<const Desc> ranges) {
       return Outcome::kNotFound;
     }
     regions_.erase(found);
+    for (const auto& backend : backends_) {
+      backend->detach(type, range);
+    }
   }
   return Outcome::kSuccess;
 }
@@ -306,6 +354,7 @@ Outcome Agent::make_xfer(const Wanted& wanted, TransferId& transfer) {
   const List& to = *remote->second;
   auto made = std::make_shared<Transfer>();
   made->op = wanted.op;
+  made->local_type = from.type;
   made->remote_type = to.type;
   made->peer = to.owner;
   made->remote = remote->second;
@@ -386,6 +435,7 @@ void Agent::run(Transfer& transfer) {
     ended.outcome = Outcome::kCanceled;
   } else {
     ended = transfer.backend->run({.op = transfer.op,
+                                   .local_type = transfer.local_type,
                                    .remote_type = transfer.remote_type,
                                    .pairs = transfer.pairs,
                                    .peer = transfer.peer,

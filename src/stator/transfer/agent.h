@@ -73,8 +73,8 @@ class Agent final : private Host {
   Agent& operator=(const Agent&) = delete;
 
   const std::string& name() const override { return name_; }
-  /// "shm", "tcp", "posix", "obj".
-  static std::span<const std::string_view> backend_types();
+  /// "shm", "cma", "tcp", "posix", "obj", and those of plugins.h: "ucx", "cuda", ….
+  static std::vector<std::string> backend_types();
   Outcome create_backend(std::string_view type, const Params& params);
 
   /// Memory that agents of this host can map: a memfd. Registered, and given back with the agent.
@@ -134,6 +134,7 @@ class Agent final : private Host {
   };
   struct Transfer {
     Op op = Op::kRead;
+    MemType local_type = MemType::kDram;
     MemType remote_type = MemType::kDram;
     std::string peer;
     std::vector<Pair> pairs;
@@ -155,6 +156,9 @@ class Agent final : private Host {
   bool allows(const RemoteKey& key, const Desc& range) const override;
   void deliver(std::string peer, std::string message) override;
 
+  Outcome attach(MemType type, const Desc& range) STATOR_REQUIRES(mutex_);
+  std::unique_ptr<Backend> make_backend(std::string_view type, const Params& params,
+                                        std::string& cause);
   void work();
   void run(Transfer& transfer);
   const Region* find_region(std::span<const Region> regions, MemType type, const Desc& range) const;

@@ -27,6 +27,7 @@ struct Pair {
 /// One transfer on its way. Everything outlives run().
 struct Job {
   Op op = Op::kRead;
+  MemType local_type = MemType::kDram;
   MemType remote_type = MemType::kDram;
   std::span<const Pair> pairs;
   std::string_view peer;          ///< empty: this agent (files, objects)
@@ -64,8 +65,12 @@ class Backend {
   /// Other agents are reached; else only this one.
   virtual bool supports_remote() const { return false; }
 
+  /// A range was registered, or is no more.
+  virtual Outcome attach(MemType /*type*/, const Desc& /*range*/) { return Outcome::kSuccess; }
+  virtual void detach(MemType /*type*/, const Desc& /*range*/) {}
+
   /// A path or key for a file or object; gives the number for Desc::dev.
-  virtual Outcome open(std::string_view /*meta*/, uint64_t& /*dev*/) {
+  virtual Outcome open(MemType /*type*/, std::string_view /*meta*/, uint64_t& /*dev*/) {
     return Outcome::kNotSupported;
   }
   virtual void close(uint64_t /*dev*/) {}
@@ -87,6 +92,9 @@ class Backend {
 std::unique_ptr<Backend> make_tcp_backend(Host& host, const Params& params, Clock& clock,
                                           std::string& cause);
 std::unique_ptr<Backend> make_shm_backend(Host& host, const Params& params, Clock& clock,
+                                          std::string& cause);
+/// The same without mapping: all memory through process_vm_readv() and writev().
+std::unique_ptr<Backend> make_cma_backend(Host& host, const Params& params, Clock& clock,
                                           std::string& cause);
 std::unique_ptr<Backend> make_posix_backend(const Params& params, std::string& cause);
 std::unique_ptr<Backend> make_obj_backend(const Params& params, Clock& clock, Metrics& metrics,

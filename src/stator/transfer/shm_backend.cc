@@ -26,6 +26,7 @@ namespace {
 
 constexpr size_t kMessageMax = 65'536;
 constexpr size_t kCopyAtOnce = size_t{2} << 20;  // between two looks at `canceled`
+constexpr size_t kPiecesAtOnce = 1024;           // of a system call: IOV_MAX
 
 std::string boot_id() {
   const auto text = io::read_file("/proc/sys/kernel/random/boot_id");
@@ -71,14 +72,18 @@ struct Mapping {
   size_t bytes;
 };
 
-/// Memory of processes on this host: a peer's shared arenas are mapped once and copied to and from;
-/// other memory goes through process_vm_readv() and writev(), which need the same user and what
-/// Yama allows. The peer's processor does nothing. Notifications are datagrams.
+enum class Way : uint8_t { kMapped, kAcross };
+
+/// Memory of processes on this host: a peer's shared arenas are mapped once and copied to and from
+/// ("shm"); other memory, and all of it for "cma", goes through process_vm_readv() and writev(),
+/// which need the same user and what Yama allows. The peer's processor does nothing. Notifications
+/// are datagrams.
 class ShmBackend final : public Backend {
  public:
-  ShmBackend(Host& host, Clock& clock, io::FileDescriptor socket, std::string socket_name)
+  ShmBackend(Host& host, Clock& clock, Way way, io::FileDescriptor socket, std::string socket_name)
       : host_(host),
         clock_(clock),
+        way_(way),
         plan_(calibrated_copy(clock)),
         socket_(std::move(socket)),
         socket_name_(std::move(socket_name)),
@@ -91,7 +96,7 @@ class ShmBackend final : public Backend {
     receiver_.join();
   }
 
-  std::string_view type() const override { return "shm"; }
+  std::string_view type() const override { return way_ == Way::kMapped ? "shm" : "cma"; }
   bool supports(MemType local, MemType remote) const override {
     return local == MemType::kDram && remote == MemType::kDram;
   }
@@ -138,13 +143,15 @@ class ShmBackend final : public Backend {
     if (peer.pid != ::getpid() && start_of(peer.pid) != peer.start) {
       return {.outcome = Outcome::kRemoteDisconnect, .failed_pair = 0, .cause = "the peer is gone"};
     }
-    for (size_t i = 0; i < job.pairs.size(); ++i) {
+    size_t next = 0;
+    while (next < job.pairs.size()) {
       if (*job.canceled || clock_.now() > job.deadline) {
-        return {.outcome = Outcome::kCanceled, .failed_pair = i, .cause = "canceled"};
+        return {.outcome = Outcome::kCanceled, .failed_pair = next, .cause = "canceled"};
       }
-      if (const Outcome moved = move(job, job.pairs[i], peer); moved != Outcome::kSuccess) {
+      const size_t first = next;
+      if (const Outcome moved = move(job, next, peer); moved != Outcome::kSuccess) {
         return {.outcome = moved,
-                .failed_pair = i,
+                .failed_pair = first,
                 .cause = moved == Outcome::kNotAllowed
                              ? "the system does not let this process touch the peer's memory: use "
                                "memory of allocate(), or the same user (kernel.yama.ptrace_scope)"
@@ -190,9 +197,15 @@ class ShmBackend final : public Backend {
     std::map<int32_t, std::shared_ptr<Mapping>> mappings;  // shared with transfers under way
   };
 
-  Outcome move(const Job& job, const Pair& pair, const Known& peer) {
+  /// Moves the pair `next`, and perhaps some behind it, and sets `next` behind them.
+  Outcome move(const Job& job, size_t& next, const Known& peer) {
+    const Pair& pair = job.pairs[next];
+    if (way_ == Way::kAcross) {
+      return move_across(job, next, peer.pid);
+    }
     if (peer.pid == ::getpid()) {
       copy(job, pair, reinterpret_cast<std::byte*>(pair.remote.addr));
+      ++next;
       return Outcome::kSuccess;
     }
     if (const auto mapping = map(job.peer, peer, *pair.remote_region); mapping != nullptr) {
@@ -200,10 +213,11 @@ class ShmBackend final : public Backend {
           pair.remote_region->shared_offset + (pair.remote.addr - pair.remote_region->desc.addr);
       if (offset <= mapping->bytes && pair.remote.len <= mapping->bytes - offset) {
         copy(job, pair, mapping->data + offset);
+        ++next;
         return Outcome::kSuccess;
       }
     }
-    return move_across(job, pair, peer.pid);
+    return move_across(job, next, peer.pid);
   }
 
   void copy(const Job& job, const Pair& pair, std::byte* remote) {
@@ -245,20 +259,47 @@ class ShmBackend final : public Backend {
     return mapping;
   }
 
-  static Outcome move_across(const Job& job, const Pair& pair, pid_t pid) {
-    uint64_t done = 0;
-    while (done < pair.local.len) {
-      const size_t count = std::min<uint64_t>(kCopyAtOnce, pair.local.len - done);
-      const iovec local{reinterpret_cast<void*>(pair.local.addr + done), count};
-      const iovec remote{reinterpret_cast<void*>(pair.remote.addr + done), count};
-      const ssize_t moved = job.op == Op::kWrite
-                                ? ::process_vm_writev(pid, &local, 1, &remote, 1, 0)
-                                : ::process_vm_readv(pid, &local, 1, &remote, 1, 0);
-      if (moved <= 0) {
-        return errno == EPERM ? Outcome::kNotAllowed : Outcome::kRemoteDisconnect;
-      }
-      done += static_cast<uint64_t>(moved);
+  /// Pairs of at most 2 MiB together by one system call; a larger one alone, piece by piece.
+  static Outcome move_across(const Job& job, size_t& next, pid_t pid) {
+    std::vector<iovec> local;
+    std::vector<iovec> remote;
+    uint64_t bytes = 0;
+    size_t end = next;
+    for (; end < job.pairs.size() && local.size() < kPiecesAtOnce &&
+           (bytes == 0 || bytes + job.pairs[end].local.len <= kCopyAtOnce);
+         ++end) {
+      const Pair& pair = job.pairs[end];
+      local.push_back({reinterpret_cast<void*>(pair.local.addr), pair.local.len});
+      remote.push_back({reinterpret_cast<void*>(pair.remote.addr), pair.remote.len});
+      bytes += pair.local.len;
     }
+    // Both lists have pieces of equal length, so they stay in step.
+    size_t piece = 0;
+    while (piece < local.size() && !*job.canceled) {
+      iovec here = local[piece];
+      iovec there = remote[piece];
+      const bool large = here.iov_len > kCopyAtOnce;
+      here.iov_len = there.iov_len = std::min(here.iov_len, kCopyAtOnce);
+      const iovec* const mine = large ? &here : &local[piece];
+      const iovec* const theirs = large ? &there : &remote[piece];
+      const size_t count = large ? 1 : local.size() - piece;
+      const ssize_t moved = job.op == Op::kWrite
+                                ? ::process_vm_writev(pid, mine, count, theirs, count, 0)
+                                : ::process_vm_readv(pid, mine, count, theirs, count, 0);
+      if (moved <= 0) {
+        return moved < 0 && errno == EPERM ? Outcome::kNotAllowed : Outcome::kRemoteDisconnect;
+      }
+      for (auto left = static_cast<size_t>(moved); left > 0;) {
+        const size_t step = std::min(left, local[piece].iov_len);
+        for (iovec* const part : {&local[piece], &remote[piece]}) {
+          part->iov_base = static_cast<std::byte*>(part->iov_base) + step;
+          part->iov_len -= step;
+        }
+        left -= step;
+        piece += local[piece].iov_len == 0 ? 1 : 0;
+      }
+    }
+    next = end;
     return Outcome::kSuccess;
   }
 
@@ -280,6 +321,7 @@ class ShmBackend final : public Backend {
 
   Host& host_;
   Clock& clock_;
+  const Way way_;
   const CopyPlan plan_;
   const io::FileDescriptor socket_;
   const std::string socket_name_;
@@ -290,11 +332,9 @@ class ShmBackend final : public Backend {
   net::Thread receiver_;
 };
 
-}  // namespace
-
-std::unique_ptr<Backend> make_shm_backend(Host& host, const Params& /*params*/, Clock& clock,
-                                          std::string& cause) {
-  const std::string name = fmt::format("stator-transfer-{:016x}", host.epoch());
+std::unique_ptr<Backend> make(Host& host, Clock& clock, Way way, std::string& cause) {
+  const std::string name =
+      fmt::format("stator-transfer-{}-{:016x}", way == Way::kMapped ? "shm" : "cma", host.epoch());
   io::FileDescriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   const socklen_t length = fill(address, name);
@@ -302,7 +342,19 @@ std::unique_ptr<Backend> make_shm_backend(Host& host, const Params& /*params*/, 
     cause = std::strerror(errno);
     return nullptr;
   }
-  return std::make_unique<ShmBackend>(host, clock, std::move(socket), name);
+  return std::make_unique<ShmBackend>(host, clock, way, std::move(socket), name);
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_shm_backend(Host& host, const Params& /*params*/, Clock& clock,
+                                          std::string& cause) {
+  return make(host, clock, Way::kMapped, cause);
+}
+
+std::unique_ptr<Backend> make_cma_backend(Host& host, const Params& /*params*/, Clock& clock,
+                                          std::string& cause) {
+  return make(host, clock, Way::kAcross, cause);
 }
 
 }  // namespace stator::transfer

@@ -12,6 +12,7 @@ namespace {
 constexpr uint32_t kMagic = 0x31465853;  // "SXF1"
 constexpr std::string_view kMetadataMagic = "SXM1";
 constexpr size_t kTextMax = 4096;
+constexpr size_t kConnectionMax = size_t{1} << 20;  // UCX tells its keys there
 constexpr size_t kBackendsMax = 64;
 constexpr size_t kRegionsMax = size_t{1} << 20;
 
@@ -49,9 +50,9 @@ struct Reader {
     rest.remove_prefix(sizeof value);
     return value;
   }
-  std::string take_text() {
+  std::string take_text(size_t most = kTextMax) {
     const auto size = take<uint32_t>();
-    if (!good || size > kTextMax || size > rest.size()) {
+    if (!good || size > most || size > rest.size()) {
       good = false;
       return {};
     }
@@ -177,7 +178,7 @@ Result<Metadata> decode_metadata(std::string_view bytes) {
   const auto backends = in.take<uint32_t>();
   for (uint32_t i = 0; in.good && i < backends && backends <= kBackendsMax; ++i) {
     std::string type = in.take_text();
-    out.backends.push_back({.type = std::move(type), .connection = in.take_text()});
+    out.backends.push_back({.type = std::move(type), .connection = in.take_text(kConnectionMax)});
   }
   const auto regions = in.take<uint32_t>();
   for (uint32_t i = 0; in.good && i < regions && regions <= kRegionsMax; ++i) {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "stator/net/virtual_time.h"
 #include "stator/proto/worker/v1/worker.pb.h"
-#include "stator/session/session_requests.h"
 #include "stator/session/wire.h"
 
 namespace stator::session {
@@ -32,9 +32,13 @@ class Recorder final : public SessionEvents {
 };
 
 /// What a client makes of what a worker says. We asked for worker 7, incarnation 100.
-class SessionProtocolTest : public ::testing::Test {
+class TellTest : public ::testing::Test {
  protected:
-  ~SessionProtocolTest() override { requests_.close(); }
+  TellTest() { time_.attach(shard_); }
+  ~TellTest() override {
+    core_->close();
+    time_.detach(shard_);
+  }
   static pb::WorkerMessage welcome(uint32_t protocol, uint64_t worker, uint64_t incarnation) {
     pb::WorkerMessage message;
     message.mutable_welcome()->set_protocol(protocol);
@@ -42,45 +46,47 @@ class SessionProtocolTest : public ::testing::Test {
     message.mutable_welcome()->set_incarnation(incarnation);
     return message;
   }
-  /// What is delivered of a message.
-  Status hear(const pb::WorkerMessage& message) {
-    STATOR_TRY(SessionEvent event,
-               read_message(message, {WorkerId(7), Incarnation(100)}, requests_.metrics()));
-    requests_.deliver(std::move(event));
-    return {};
+  Result<Told> hear(const pb::WorkerMessage& message) {
+    auto told = tell(message, Incarnation(100), *core_);
+    time_.run_until(time_.now());
+    return told;
   }
-  uint64_t rejected() const { return requests_.metrics().rejected_messages.value(); }
+  uint64_t rejected() const { return core_->metrics().rejected_messages.value(); }
 
+  net::VirtualTime time_;
   Metrics metrics_;
+  net::Shard shard_{0, time_.clock(), metrics_};
   Recorder events_;
-  SessionRequests requests_{WorkerId(7), events_, SessionMetrics(metrics_)};
+  std::shared_ptr<SessionCore> core_ =
+      std::make_shared<SessionCore>(WorkerId(7), shard_, events_, SessionMetrics(metrics_));
 };
 
-TEST_F(SessionProtocolTest, TheWorkerWeAskedForIsWelcome) {
-  ASSERT_TRUE(hear(welcome(wire::kProtocolVersion, 7, 100)).has_value());
-  EXPECT_TRUE(requests_.has_opened());
+TEST_F(TellTest, TheWorkerWeAskedForIsWelcome) {
+  const auto told = hear(welcome(wire::kProtocolVersion, 7, 100));
+  ASSERT_TRUE(told.has_value());
+  EXPECT_TRUE(told->opened);
   EXPECT_THAT(events_.seen, ElementsAre("opened"));
   EXPECT_EQ(rejected(), 0U);
 }
 
-TEST_F(SessionProtocolTest, AnotherWorkerLifeOrProtocolIsNotTrusted) {
+TEST_F(TellTest, AnotherWorkerLifeOrProtocolIsNotTrusted) {
   for (const auto& message : {welcome(wire::kProtocolVersion, 8, 100),
                               welcome(wire::kProtocolVersion, 7, 99), welcome(2, 7, 100)}) {
-    const auto heard = hear(message);
-    ASSERT_FALSE(heard.has_value());
-    EXPECT_EQ(heard.error().code(), Code::kDisconnected);
+    const auto told = hear(message);
+    ASSERT_FALSE(told.has_value());
+    EXPECT_EQ(told.error().code(), Code::kDisconnected);
   }
   EXPECT_THAT(events_.seen, IsEmpty());
   EXPECT_EQ(rejected(), 3U);
 }
 
-TEST_F(SessionProtocolTest, AMessageOfAnUnknownKindIsCountedAndPassedOver) {
+TEST_F(TellTest, AMessageOfAnUnknownKindIsCountedAndPassedOver) {
   ASSERT_TRUE(hear(pb::WorkerMessage()).has_value());
   EXPECT_EQ(rejected(), 1U);
-  EXPECT_TRUE(requests_.open());
+  EXPECT_TRUE(core_->open());
 }
 
-TEST_F(SessionProtocolTest, AStepThatContradictsItselfPutsTheWholeSessionInDoubt) {
+TEST_F(TellTest, AStepThatContradictsItselfPutsTheWholeSessionInDoubt) {
   pb::WorkerMessage message;
   pb::StepOutput& step = *message.mutable_step();
   step.add_tokens(1);

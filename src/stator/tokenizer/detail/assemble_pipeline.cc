@@ -64,25 +64,16 @@ class AddedTokenList {
 /// Tokens declared beside the file keep their id unless the vocabulary uses it for another text.
 Status add_declared(const std::vector<AddedToken>& declared, const VocabularyEntries& vocab,
                     AddedTokenList& list) {
-  std::vector<uint8_t> used;              // by id
-  const auto use = [&used](TokenId id) {  // whether nobody did before
-    if (id >= used.size()) {
-      used.resize(std::max<size_t>(id + size_t{1}, 2 * used.size()));
-    }
-    return std::exchange(used[id], 1) == 0;
-  };
-  if (declared.empty()) {
-    return {};
-  }
+  FlatSet<TokenId> used;
   for (const auto& [text, id] : vocab) {
-    use(id);
+    used.insert(id);
   }
   for (const AddedToken& token : list.tokens()) {
-    use(token.id);
+    used.insert(token.id);
   }
   for (AddedToken token : declared) {
     if (!list.contains(token.content)) {
-      token.id = token.id != kNoDeclaredId && use(token.id) ? token.id : kNoDeclaredId;
+      token.id = used.insert(token.id).second ? token.id : kNoDeclaredId;
       STATOR_CHECK(list.add(std::move(token)));
     }
   }

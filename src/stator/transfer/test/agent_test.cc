@@ -127,7 +127,7 @@ TEST_P(AgentTest, ForgetsAPeer) {
   EXPECT_EQ(a.load_remote_md(a.local_md(), name), Outcome::kInvalidParam);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, AgentTest, testing::Values("shm", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Backends, AgentTest, testing::Values("shm", "cma", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(TcpTarget, ClosesTheConnectionOfWhoForgesAKeyOrAnEpoch) {
