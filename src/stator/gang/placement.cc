@@ -127,7 +127,9 @@ std::span<const Cluster::Range> Cluster::children(const Range& range) const {
 
 int64_t Cluster::room_on(const PodGroup& group, uint32_t node) const {
   const std::vector<bool>& allowed = selectors_[group.selector];
-  return allowed.empty() || allowed[node] ? nodes_[node].free.count(group.demand) : 0;
+  const bool may_use = allowed.empty() || allowed[node];
+  const int64_t count = may_use ? nodes_[node].free.count(group.demand) : 0;
+  return group.is_spread ? std::min<int64_t>(count, 1) : count;
 }
 
 int64_t Cluster::room(const PodGroup& group, const Range& range) const {
@@ -288,6 +290,19 @@ Cluster::Range Cluster::domain_around(uint32_t node, uint32_t level) const {
   return level >= levels_ ? single_[node] : ranges_[level][domain_of_[level][node]];
 }
 
+/// The group without the nodes that have one of its pods already.
+PodGroup Cluster::away_from(PodGroup group, const std::vector<uint32_t>& nodes) {
+  std::vector<bool> allowed = selectors_[group.selector];
+  if (allowed.empty()) {
+    allowed.assign(nodes_.size(), true);
+  }
+  for (const uint32_t node : nodes) {
+    allowed[node] = false;
+  }
+  group.selector = add_selector(std::move(allowed));
+  return group;
+}
+
 /// Extra pods go where the minimum is, as near as the rules ask; without room there, anywhere that
 /// the requirements allow.
 void Cluster::place_extras(const Gang& gang, Run& run, Placement& placement) {
@@ -315,7 +330,8 @@ void Cluster::place_extras(const Gang& gang, Run& run, Placement& placement) {
       for (const Range& range : {nearest, widest}) {
         const size_t mark = run.done.size();
         if (left > 0) {
-          fill(run, group, range, left);
+          const PodGroup elsewhere = group.is_spread ? away_from(group, placed.nodes) : group;
+          fill(run, elsewhere, range, left);
         }
         for (size_t i = mark; i < run.done.size(); ++i) {
           placed.nodes.push_back(run.done[i].node);

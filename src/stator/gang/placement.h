@@ -40,7 +40,8 @@ struct PodGroup {
   uint32_t pods_extra = 0;  ///< placed after it, one by one, as far as there is room
   Amounts demand = {};      ///< of one pod
   Pack pack = {};
-  uint32_t selector = 0;  ///< index from Cluster::add_selector; 0: every node
+  uint32_t selector = 0;   ///< index from Cluster::add_selector; 0: every node
+  bool is_spread = false;  ///< at most one of its pods on a node
 };
 
 /// Groups with a rule of their own: a replica of a scaling group, or a clique on its own.
@@ -129,6 +130,7 @@ class Cluster {
   bool place_group(Run& run, const PodGroup& group, const Range& range);
   bool fill(Run& run, const PodGroup& group, const Range& range, uint32_t& left);
   void fill_nodes(Run& run, const PodGroup& group, const Range& range, uint32_t& left);
+  PodGroup away_from(PodGroup group, const std::vector<uint32_t>& nodes);
   void place_extras(const Gang& gang, Run& run, Placement& placement);
   template <typename Fits, typename Try>
   bool try_domains(Run& run, const Pack& pack, const Range& range, Fits fits, Try attempt);

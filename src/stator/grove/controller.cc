@@ -80,6 +80,13 @@ void trim_node(Value& node) {
   }
 }
 
+bool set_shares_claims(const Value& set) {
+  const Value& pods = set.at("spec").at("template");
+  const auto shares = [](const Value& owner) { return owner.at("resourceSharing").size() > 0; };
+  return shares(pods) || std::ranges::any_of(pods.at("cliques").elements(), shares) ||
+         std::ranges::any_of(pods.at("podCliqueScalingGroups").elements(), shares);
+}
+
 class GangService final : public GangController {
  public:
   GangService(kube::Client& client, GangOptions options, Clock& clock, Metrics& metrics)
@@ -102,6 +109,8 @@ class GangService final : public GangController {
     watch("ClusterTopologyBinding");
     watch("Pod");
     watch("Node");
+    watch("ResourceClaim");
+    watch("ResourceClaimTemplate");
     started_.store(true);
     for (uint32_t i = 0; i < options_.threads; ++i) {
       workers_.emplace_back(fmt::format("gangs-{}", i), [this] { work(); });
@@ -137,6 +146,9 @@ class GangService final : public GangController {
     kube::Informer::Options options;
     const bool is_of_cluster = kind == "Node" || kind == "ClusterTopologyBinding" || kind == "Pod";
     options.selection.space = is_of_cluster ? "" : options_.space;
+    if (kind == "ResourceClaim") {  // most claims of a cluster are of pods, not ours
+      options.selection.labels = fmt::format("{}={}", kManagedBy, kManager);
+    }
     if (kind == "Pod") {
       options.trim = trim_pod;
     } else if (kind == "Node") {
@@ -153,6 +165,8 @@ class GangService final : public GangController {
   void on_change(std::string_view kind, const Value& object) {
     if (kind == "ClusterTopologyBinding") {
       for_all_sets();
+    } else if (kind == "ResourceClaimTemplate") {
+      for_all_sets();  // one of them may have waited for it
     } else if (kind != "Node") {
       const std::string key = set_key(object);
       const std::string_view space = std::string_view(key).substr(0, key.find('/'));
@@ -179,8 +193,9 @@ class GangService final : public GangController {
   }
 
   bool is_synced() const {
+    // Devices are optional, and older rights do not have them: nothing waits for these copies.
     return started_.load() && std::ranges::all_of(informers_, [](const auto& each) {
-             return each.second->is_synced();
+             return each.second->is_synced() || each.first.starts_with("ResourceClaim");
            });
   }
 
@@ -215,7 +230,13 @@ class GangService final : public GangController {
     view.pods = informers_.at("Pod")->find_indexed(key);
     view.topologies =
         informers_.at("ClusterTopologyBinding")->find("", [](const Value&) { return true; });
+    view.claims = informers_.at("ResourceClaim")->find_indexed(key);
+    if (set_shares_claims(view.set)) {
+      view.claim_templates =
+          informers_.at("ResourceClaimTemplate")->find("", [](const Value&) { return true; });
+    }
     view.has_kai = options_.has_kai && options_.has_kai();
+    view.has_volcano = options_.has_volcano && options_.has_volcano();
     const SetPlan plan = plan_set(view);
     if (plan.again > Duration::zero()) {
       queue_.add_after(key, plan.again + 1s);

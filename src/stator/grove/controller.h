@@ -18,7 +18,8 @@ struct GangOptions {
   uint32_t threads = 2;
   /// Whether a namespace is ours, where operators share them; null: all are.
   std::function<bool(std::string_view)> wanted = {};
-  std::function<bool()> has_kai = {};  ///< null: no
+  std::function<bool()> has_kai = {};      ///< null: no
+  std::function<bool()> has_volcano = {};  ///< null: no
 };
 
 /// Keeps PodCliqueSets: their pods, gangs and scales (plan_set), and places the gangs

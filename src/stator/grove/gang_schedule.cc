@@ -11,6 +11,7 @@
 #include "stator/grove/layout.h"
 #include "stator/grove/names.h"
 #include "stator/grove/node_match.h"
+#include "stator/grove/pod_groups.h"
 #include "stator/grove/set_status.h"
 
 namespace stator::grove {
@@ -190,6 +191,18 @@ class Scheduler {
     return maps_.emplace(topology, std::move(map)).first->second;
   }
 
+  /// Where the pods are that a selector finds.
+  struct Apart {
+    const Value* selector = nullptr;
+    std::string space;
+    std::set<std::string> nodes;
+  };
+  static void note(Apart& apart, const Value& pod, const std::string& node) {
+    if (!node.empty() && kube::name_of(pod).space == apart.space && selects(*apart.selector, pod)) {
+      apart.nodes.insert(node);
+    }
+  }
+
   static gang::Pack pack_of(const Value& owner, const Map& map) {
     gang::Pack pack;
     const Value& rule = owner.at("topologyConstraint").at("packConstraint");
@@ -255,6 +268,12 @@ class Scheduler {
       return static_cast<int64_t>(group.placed.size() + group.open.size()) >= group.least;
     });
     const bool wants = std::ranges::any_of(groups, [](const Group& g) { return !g.open.empty(); });
+    if (is_placed_by_others(*pods->second.front())) {
+      if (all_there && has_base(gang)) {
+        open_for_others(name, groups);
+      }
+      return;
+    }
     if (reset(groups)) {
       return;
     }
@@ -267,6 +286,25 @@ class Scheduler {
     if (complete) {
       complete_.insert(name);
       open_gates(groups);
+    }
+  }
+
+  /// KAI and Volcano choose the nodes themselves: pods are only held back until all are there, and
+  /// until the base gang and the cliques before them are.
+  void open_for_others(const kube::ObjectName& name, const std::vector<Group>& groups) {
+    bool complete = true;
+    for (const Group& group : groups) {
+      const auto scheduled =
+          std::ranges::count_if(group.placed, [](const Value* pod) { return is_scheduled(*pod); });
+      complete = complete && scheduled >= group.least;
+      for (const Value* pod : group.open) {
+        if (is_gated(*pod) && may_start(*pod, groups)) {
+          schedule_.releases.push_back({pod, "", true});
+        }
+      }
+    }
+    if (complete) {
+      complete_.insert(name);
     }
   }
 
@@ -307,6 +345,32 @@ class Scheduler {
     return rules;
   }
 
+  /// Whether pods like this one keep away from each other, too.
+  static bool is_spread(const Value& pod) {
+    return std::ranges::any_of(apart_from(pod.at("spec")),
+                               [&](const Value* selector) { return selects(*selector, pod); });
+  }
+
+  /// The nodes of pods that this one must not share a node with, those just chosen among them.
+  std::set<std::string> taken_nodes(const Value& pod) {
+    std::set<std::string> nodes;
+    const std::string space = kube::name_of(pod).space;
+    for (const Value* selector : apart_from(pod.at("spec"))) {
+      Apart& apart = apart_[space + json::to_text(*selector)];
+      if (apart.selector == nullptr) {
+        apart = {selector, space, {}};
+        for (const Value& other : view_.pods) {
+          note(apart, other, is_over(other) ? std::string() : node_for(other));
+        }
+        for (const auto& [other, node] : chosen_) {
+          note(apart, *other, node);
+        }
+      }
+      nodes.insert(apart.nodes.begin(), apart.nodes.end());
+    }
+    return nodes;
+  }
+
   /// Nodes that pods like this one may have; where others of the gang run already, those of their
   /// domains only.
   uint32_t selector_for(Map& map, const Value& pod, const std::vector<Group>& groups,
@@ -331,6 +395,10 @@ class Scheduler {
     }
     std::ranges::sort(within);
     std::string key = placement_signature(pod.at("spec"));
+    const std::set<std::string> taken = taken_nodes(pod);
+    for (const std::string& node : taken) {
+      key += "!" + node;
+    }
     for (const auto& [level, node] : within) {
       key += fmt::format("|{}:{}", level, map.cluster.domain_of(node, level));
     }
@@ -341,11 +409,12 @@ class Scheduler {
     std::vector<bool> allowed(map.cluster.nodes().size());
     for (const Value& node : view_.nodes) {
       const uint32_t index = map.index.at(kube::name_of(node).name);
-      allowed[index] =
-          may_run_on(pod.at("spec"), node) && std::ranges::all_of(within, [&](const auto& rule) {
-            return map.cluster.domain_of(index, rule.first) ==
-                   map.cluster.domain_of(rule.second, rule.first);
-          });
+      allowed[index] = !taken.contains(kube::name_of(node).name) &&
+                       may_run_on(pod.at("spec"), node) &&
+                       std::ranges::all_of(within, [&](const auto& rule) {
+                         return map.cluster.domain_of(index, rule.first) ==
+                                map.cluster.domain_of(rule.second, rule.first);
+                       });
     }
     return map.selectors.emplace(key, map.cluster.add_selector(std::move(allowed))).first->second;
   }
@@ -372,7 +441,8 @@ class Scheduler {
              .pods_extra = static_cast<uint32_t>(group.open.size()) - static_cast<uint32_t>(least),
              .demand = demand_of(*group.open.front(), resources_),
              .pack = group.pack,
-             .selector = selector_for(map, *group.open.front(), groups, group, rules)});
+             .selector = selector_for(map, *group.open.front(), groups, group, rules),
+             .is_spread = is_spread(*group.open.front())});
         order.push_back(&group);
       }
       if (!set.groups.empty()) {
@@ -400,6 +470,9 @@ class Scheduler {
       const Value* pod = group.open[i];
       const std::string& name = map.cluster.nodes()[nodes[i]].name;
       chosen_.emplace(pod, name);
+      for (auto& [key, apart] : apart_) {
+        note(apart, *pod, name);
+      }
       group.placed.push_back(pod);
       const gang::Amounts demand = demand_of(*pod, resources_);
       used_[name].add(demand);
@@ -452,6 +525,7 @@ class Scheduler {
   std::unordered_map<std::string, gang::Amounts> used_;
   std::map<std::string, Map> maps_;
   std::map<const Value*, std::string> chosen_;
+  std::map<std::string, Apart> apart_;  ///< by namespace and selector
   std::set<kube::ObjectName> complete_;
   Schedule schedule_;
 };

@@ -17,8 +17,11 @@ struct SetView {
   std::vector<json::Value> groups;   ///< PodCliqueScalingGroups
   std::vector<json::Value> gangs;    ///< PodGangs
   std::vector<json::Value> pods;
-  std::vector<json::Value> topologies;  ///< ClusterTopologyBindings, all
-  bool has_kai = false;                 ///< the KAI scheduler places gangs
+  std::vector<json::Value> topologies;            ///< ClusterTopologyBindings, all
+  std::vector<json::Value> claims = {};           ///< ResourceClaims of the set
+  std::vector<json::Value> claim_templates = {};  ///< ResourceClaimTemplates, all
+  bool has_kai = false;                           ///< the KAI scheduler is installed
+  bool has_volcano = false;                       ///< Volcano is
   WallTime now{};
 };
 

@@ -28,5 +28,8 @@ inline constexpr std::string_view kBreached = "MinAvailableBreached";
 inline constexpr std::string_view kScheduled = "PodCliqueScheduled";
 
 inline constexpr std::string_view kKaiScheduler = "kai-scheduler";
+inline constexpr std::string_view kVolcanoScheduler = "volcano";
+/// On engines that share GPUs with a shadow: all of one index end when one of them does.
+inline constexpr std::string_view kEngineGroup = "nvidia.com/dynamo-failover-engine-group-member";
 
 }  // namespace stator::grove

@@ -122,6 +122,35 @@ bool may_run_on(const Value& pod_spec, const Value& node) {
                              [&](const Value& taint) { return tolerates(pod_spec, taint); });
 }
 
+std::vector<const Value*> apart_from(const Value& pod_spec) {
+  std::vector<const Value*> selectors;
+  const Value& rule = pod_spec.at("affinity").at("podAntiAffinity");
+  for (const Value& term : rule.at("requiredDuringSchedulingIgnoredDuringExecution").elements()) {
+    const bool is_by_node = term.text_at({"topologyKey"}) == "kubernetes.io/hostname";
+    const bool is_own_space =
+        term.find("namespaces") == nullptr && term.find("namespaceSelector") == nullptr;
+    if (const Value* selector = term.find("labelSelector");
+        selector != nullptr && is_by_node && is_own_space) {
+      selectors.push_back(selector);
+    }
+  }
+  return selectors;
+}
+
+bool selects(const Value& selector, const Value& pod) {
+  const Value& labels = pod.at("metadata").at("labels");
+  for (const json::Member& wanted : selector.at("matchLabels").members()) {
+    const Value* own = labels.find(wanted.key);
+    if (own == nullptr || own->text() != wanted.value.text()) {
+      return false;
+    }
+  }
+  return std::ranges::all_of(selector.at("matchExpressions").elements(),
+                             [&](const Value& requirement) {
+                               return meets(requirement, labels.find(requirement.text_at({"key"})));
+                             });
+}
+
 std::string placement_signature(const Value& pod_spec) {
   Value parts = Value::object();
   parts["selector"] = pod_spec.at("nodeSelector");

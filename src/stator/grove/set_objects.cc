@@ -7,27 +7,14 @@
 #include <map>
 
 #include "stator/grove/names.h"
+#include "stator/grove/pod_groups.h"
+#include "stator/grove/resource_claims.h"
 #include "stator/kube/object.h"
 
 namespace stator::grove {
 namespace {
 
 using json::Value;
-
-Value make_managed(const SetContext& context, std::string_view kind, std::string name,
-                   std::string_view part) {
-  Value object = kube::make_object(kube::resource_of(kind), {context.spec.space, name});
-  Value& labels = object["metadata"]["labels"];
-  // Users find what is theirs by their own labels.
-  if (const Value* own = context.spec.object->find_at({"metadata", "labels"})) {
-    labels = *own;
-  }
-  labels[kManagedBy] = kManager;
-  labels[kPartOf] = context.spec.name;
-  labels[kPart] = part;
-  labels[kAppName] = name;
-  return object;
-}
 
 void add_place(Value& labels, const CliqueInstance& clique) {
   labels[kGang] = clique.gang;
@@ -280,6 +267,21 @@ void add_rules(const SetContext& context, const std::string& gang_name, bool is_
 
 }  // namespace
 
+Value make_managed(const SetContext& context, std::string_view kind, std::string name,
+                   std::string_view part) {
+  Value object = kube::make_object(kube::resource_of(kind), {context.spec.space, name});
+  Value& labels = object["metadata"]["labels"];
+  // Users find what is theirs by their own labels.
+  if (const Value* own = context.spec.object->find_at({"metadata", "labels"})) {
+    labels = *own;
+  }
+  labels[kManagedBy] = kManager;
+  labels[kPartOf] = context.spec.name;
+  labels[kPart] = part;
+  labels[kAppName] = name;
+  return object;
+}
+
 std::vector<Value> make_set_objects(const SetContext& context) {
   std::vector<Value> made;
   for (int64_t index = 0; index < context.spec.replicas; ++index) {
@@ -345,16 +347,8 @@ Value make_pod(const SetContext& context, const CliqueInstance& instance, const 
   if (!context.spec.priority_class.empty()) {
     spec["priorityClassName"] = context.spec.priority_class;
   }
-  if (spec.text_at({"schedulerName"}) == kKaiScheduler) {
-    if (context.view.has_kai) {
-      Value& annotations = pod["metadata"]["annotations"];
-      annotations["pod-group-name"] = instance.gang;
-      annotations["kai.scheduler/skip-podgrouper"] = "true";
-      labels["kai.scheduler/subgroup-name"] = instance.name;
-    } else {
-      spec.erase("schedulerName");  // it is not there: we place, and the cluster's own one binds
-    }
-  }
+  add_claims(context, instance, index, spec);
+  prepare_for_placer(context, instance, pod);
   kube::set_owner(pod, clique);
   return pod;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "stator/grove/layout.h"
@@ -14,6 +15,10 @@ struct SetContext {
   const Layout& layout;
   const SetView& view;
 };
+
+/// {apiVersion, kind, metadata} of something that belongs to the set, with Grove's labels.
+json::Value make_managed(const SetContext& context, std::string_view kind, std::string name,
+                         std::string_view part);
 
 /// Headless Services, PodCliques, PodCliqueScalingGroups, HorizontalPodAutoscalers: what a set has
 /// beside its pods and gangs. Owners are set where the owner is there already; what has none yet is

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "stator/grove/clique_state.h"
 #include "stator/grove/names.h"
+#include "stator/grove/pod_groups.h"
+#include "stator/grove/resource_claims.h"
 #include "stator/grove/set_objects.h"
 #include "stator/grove/set_status.h"
 
@@ -275,6 +278,48 @@ void plan_removals(const SetContext& context, SetPlan& plan) {
   look(context.view.cliques, cliques);
   look(context.view.groups, groups);
   look(context.view.gangs, gangs);
+  std::set<std::string> claims;
+  for (const Value& made : plan.apply) {
+    if (made.text_at({"kind"}) == "ResourceClaim") {
+      claims.insert(kube::name_of(made).name);
+    }
+  }
+  look(context.view.claims, claims);
+}
+
+/// Engines that share GPUs with a shadow end as one: what is left of such a group of pods cannot
+/// work on, and its successors need the sockets that it holds.
+void plan_cascade(const States& states, SetPlan& plan) {
+  std::set<std::tuple<std::string, int64_t, int64_t>> broken;
+  const auto place_of = [](const CliqueState& state, const Value& pod) {
+    return std::tuple(state.instance->group, state.instance->group_index, index_of(pod));
+  };
+  const auto is_member = [](const Value& pod) {
+    return kube::label_of(pod, kEngineGroup) == "true";
+  };
+  for (const auto& [name, state] : states) {
+    for (const Value* pod : state.leaving) {
+      if (is_over(*pod) && is_member(*pod) && !is_terminating(*pod)) {
+        broken.insert(place_of(state, *pod));
+      }
+    }
+  }
+  for (const auto& [name, state] : states) {
+    for (const Value* pod : state.pods) {
+      if (is_member(*pod) && broken.contains(place_of(state, *pod))) {
+        remove_pod(*pod, plan);
+      }
+    }
+  }
+}
+
+void note_missing_claims(const std::vector<std::string>& missing, SetPlan& plan) {
+  for (const std::string& name : missing) {
+    plan.events.push_back({true, "ClaimTemplateMissing",
+                           fmt::format("resourceSharing names the template {}, which is neither in "
+                                       "resourceClaimTemplates nor a ResourceClaimTemplate",
+                                       name)});
+  }
 }
 
 }  // namespace
@@ -289,6 +334,9 @@ SetPlan plan_set(const SetView& view) {
   const SetContext context{spec, layout, view};
   States states = count_pods(layout, view);
   plan.apply = make_set_objects(context);
+  std::vector<std::string> missing;
+  std::ranges::move(make_claims(context, missing), std::back_inserter(plan.apply));
+  note_missing_claims(missing, plan);
   plan_removals(context, plan);
   plan_termination(context, states, plan);
   if (plan.remove_pods.empty()) {
@@ -297,11 +345,15 @@ SetPlan plan_set(const SetView& view) {
   for (const auto& [name, state] : states) {
     plan_pods(context, state, plan);
   }
+  plan_cascade(states, plan);
   std::vector<const Value*> pods;
   for (const auto& [name, state] : states) {
     pods.insert(pods.end(), state.pods.begin(), state.pods.end());
   }
-  std::ranges::move(make_gangs(context, pods), std::back_inserter(plan.apply));
+  std::vector<Value> gangs = make_gangs(context, pods);
+  std::vector<Value> groups = make_pod_groups(context, gangs);
+  std::ranges::move(gangs, std::back_inserter(plan.apply));
+  std::ranges::move(groups, std::back_inserter(plan.apply));
   add_statuses(context, states, plan);
   return plan;
 }

@@ -182,6 +182,38 @@ class World {
   int uids_ = 0;
 };
 
+TEST(Gangs, PodsThatKeepApartGetNodesOfTheirOwn) {
+  World world(R"(
+apiVersion: grove.io/v1alpha1
+kind: PodCliqueSet
+metadata: {name: s, namespace: n, uid: set, generation: 1}
+spec:
+  replicas: 2
+  template:
+    cliques:
+    - name: w
+      spec:
+        roleName: w
+        replicas: 3
+        minAvailable: 2
+        podSpec:
+          containers: [{name: m, image: i, resources: {limits: {nvidia.com/gpu: "1"}}}]
+          affinity:
+            podAntiAffinity:
+              requiredDuringSchedulingIgnoredDuringExecution:
+              - topologyKey: kubernetes.io/hostname
+                labelSelector:
+                  matchExpressions: [{key: app.kubernetes.io/part-of, operator: In, values: [s]}]
+)");
+  world.settle();
+  std::set<std::string> nodes;
+  for (const Value& pod : world.list("Pod")) {
+    EXPECT_TRUE(is_ready(pod));
+    nodes.emplace(node_of(pod));
+  }
+  EXPECT_EQ(nodes.size(), 6U);
+}
+
 TEST(Sets, BecomeCliquesGroupsGangsAndPods) {
   World world(kTwoRoles);
   world.settle();
