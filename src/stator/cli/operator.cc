@@ -20,12 +20,14 @@
 #include "stator/kube/object.h"
 #include "stator/kube/yaml.h"
 #include "stator/net/thread.h"
+#include "stator/operator/checkpoint.h"
 #include "stator/operator/controller.h"
 #include "stator/operator/convert.h"
 #include "stator/operator/crds.h"
 #include "stator/operator/diff.h"
 #include "stator/operator/model.h"
 #include "stator/operator/render.h"
+#include "stator/operator/topology_labels.h"
 #include "stator/operator/warnings.h"
 #include "stator/operator/webhooks.h"
 
@@ -200,7 +202,7 @@ Result<std::unique_ptr<op::Webhooks>> start_webhooks(const Invocation& invocatio
   return op::Webhooks::start(client, facts, std::move(config), clock, metrics);
 }
 
-/// Models and adapters, beside the graphs.
+/// Models and adapters, checkpoints and places, beside the graphs.
 Status add_models(const Invocation& invocation, const op::ControllerOptions& options,
                   kube::Client& client, Clock& clock, Metrics& metrics,
                   std::vector<op::Companion>& companions) {
@@ -216,6 +218,14 @@ Status add_models(const Invocation& invocation, const op::ControllerOptions& opt
   };
   companions.emplace_back([&client, models, &clock, &metrics]() -> std::shared_ptr<void> {
     return op::start_model_controller(client, models, clock, metrics);
+  });
+  companions.emplace_back([&client, models, &clock]() -> std::shared_ptr<void> {
+    return op::start_checkpoint_controller(
+        client, {.space = models.space, .holder = models.holder, .wanted = models.wanted}, clock);
+  });
+  companions.emplace_back([&client, models, &clock]() -> std::shared_ptr<void> {
+    return op::start_topology_labeller(
+        client, {.space = models.space, .holder = models.holder, .wanted = models.wanted}, clock);
   });
   return {};
 }
@@ -244,6 +254,7 @@ Status run_controller(const Invocation& invocation) {
       return op::shard_of(space, shards) == shard;
     };
     gangs.has_kai = [&facts] { return facts.environment().has_kai; };
+    gangs.has_volcano = [&facts] { return facts.environment().has_volcano; };
     companions.emplace_back([&client, gangs, &clock, &metrics]() -> std::shared_ptr<void> {
       return grove::start_gang_controller(*client, gangs, clock, metrics);
     });

@@ -5,6 +5,7 @@
 
 #include "stator/kube/base64.h"
 #include "stator/kube/object.h"
+#include "stator/operator/checkpoint.h"
 #include "stator/operator/convert.h"
 #include "stator/operator/validate.h"
 #include "stator/operator/validate_set.h"
@@ -104,6 +105,24 @@ Value review_defaults(const Value& review, const AdmissionContext& context) {
   }
   const Value patch = patch_of(*object, with_defaults(before, context, is_create));
   if (patch.size() > 0) {
+    answer["response"]["patchType"] = "JSONPatch";
+    answer["response"]["patch"] = kube::to_base64(json::to_text(patch));
+  }
+  return answer;
+}
+
+Value review_restore(const Value& review, const Value& checkpoint) {
+  Value answer = make_answer(review, true);
+  const Value* pod = review.find_at({"request", "object"});
+  const auto restored =
+      pod == nullptr || checkpoint.is_null() ? std::nullopt : restore_pod(*pod, checkpoint);
+  if (restored) {
+    Value patch = patch_of(*pod, *restored);
+    Value labels = Value::object();
+    labels["op"] = "add";
+    labels["path"] = "/metadata/labels";
+    labels["value"] = restored->at("metadata").at("labels");
+    patch.push_back(std::move(labels));
     answer["response"]["patchType"] = "JSONPatch";
     answer["response"]["patch"] = kube::to_base64(json::to_text(patch));
   }

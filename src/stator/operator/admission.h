@@ -24,6 +24,10 @@ json::Value review_defaults(const json::Value& review, const AdmissionContext& c
 /// what is allowed. Deletions pass, and so do kinds that nobody knows.
 json::Value review_validity(const json::Value& review, const AdmissionContext& context);
 
+/// AdmissionReview (v1) of a pod that may be restored, and the checkpoint that it names (null: it
+/// is not there): a JSON patch where the checkpoint is ready, else the pod starts cold.
+json::Value review_restore(const json::Value& review, const json::Value& checkpoint);
+
 /// ConversionReview (v1): each object in the desired version, without loss. Fails as a whole only
 /// when a version is asked for that there is not.
 json::Value review_conversion(const json::Value& review);

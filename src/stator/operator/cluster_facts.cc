@@ -33,6 +33,7 @@ Environment ClusterFacts::environment() {
   environment.has_inference_pool = groups_.contains("inference.networking.k8s.io");
   environment.has_gateway = base_.has_gateway && groups_.contains("gateway.networking.k8s.io");
   environment.has_kai = groups_.contains("scheduling.run.ai");
+  environment.has_volcano = groups_.contains("scheduling.volcano.sh");
   return environment;
 }
 

@@ -4,7 +4,9 @@
 #include <algorithm>
 
 #include "stator/kube/object.h"
+#include "stator/operator/checkpoint.h"
 #include "stator/operator/convert.h"
+#include "stator/operator/gpu_memory.h"
 #include "stator/operator/names.h"
 #include "stator/operator/objects.h"
 #include "stator/operator/pod_template.h"
@@ -93,6 +95,12 @@ Value effective_spec(const Graph& graph, const Component& component) {
   }
   if (const Value* policy = graph.object().find_at({"spec", "experimental", "kvTransferPolicy"})) {
     kube::at(spec, {"experimental"})["kvTransferPolicy"] = *policy;
+  }
+  if (const auto use = read_checkpoint(graph, component); use && use->is_own) {
+    // Named by what the graph says of it: the component alone would give it another name.
+    Value& checkpoint = kube::at(spec, {"experimental", "checkpoint"});
+    checkpoint["checkpointRef"] = use->name;
+    checkpoint.erase("job");
   }
   return spec;
 }
@@ -200,6 +208,9 @@ std::vector<Value> make_component_objects(const Value& component, const Environm
   made.push_back(only.is_multinode() ? make_leader_worker_set(pods, name)
                                      : make_deployment(pods, name));
   made.back()["metadata"]["annotations"][kAnnotationMadeBy] = kOperatorName;
+  if (const GpuMemory memory = read_gpu_memory(only); memory.enabled && !memory.is_inter_pod) {
+    made.push_back(make_gpu_claim_template(graph, only));
+  }
   const ServiceContext services{.graph = graph,
                                 .component = only,
                                 .environment = environment,

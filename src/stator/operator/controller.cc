@@ -42,12 +42,13 @@ struct Kept {
   std::string_view kind;
   bool is_labelled;
 };
-constexpr std::array<Kept, 16> kKept = {{{"DynamoGraphDeployment", false},
+constexpr std::array<Kept, 17> kKept = {{{"DynamoGraphDeployment", false},
                                          {"DynamoGraphDeploymentRequest", false},
                                          {"DynamoComponentDeployment", false},
                                          {"DynamoGraphDeploymentScalingAdapter", false},
                                          {"Deployment", true},
                                          {"LeaderWorkerSet", true},
+                                         {"DynamoCheckpoint", false},
                                          {"PodCliqueSet", true},
                                          {"PodClique", true},
                                          {"PodCliqueScalingGroup", true},
@@ -255,6 +256,9 @@ class OperatorController final : public Controller {
     if (kind == "DynamoComponentDeployment") {
       queue_.add(make_key(kComponentKey, name));
     }
+    if (kind == "DynamoCheckpoint") {
+      on_checkpoint(name);
+    }
     bool has_owner = false;
     if (const Value* owners = object.find_at({"metadata", "ownerReferences"})) {
       for (const Value& owner : owners->elements()) {
@@ -270,6 +274,20 @@ class OperatorController final : public Controller {
     if (!has_owner && kind.starts_with("PodClique")) {
       queue_.add(
           make_key(kGraphKey, {name.space, std::string(kube::label_of(object, kLabelGraph))}));
+    }
+  }
+
+  /// Graphs of its namespace that use a checkpoint: it may be another one's by name.
+  void on_checkpoint(const kube::ObjectName& checkpoint) {
+    const kube::Informer* graphs = informer("DynamoGraphDeployment");
+    if (graphs == nullptr) {
+      return;
+    }
+    for (const Value& graph : graphs->find(checkpoint.space, [&](const Value& each) {
+           return json::to_text(each.at("status").at("checkpoints")).find(checkpoint.name) !=
+                  std::string::npos;
+         })) {
+      queue_.add(make_key(kGraphKey, kube::name_of(graph)));
     }
   }
 
@@ -359,6 +377,15 @@ class OperatorController final : public Controller {
         view.cliques.push_back(std::move(clique));
       }
     }
+    for (const Component& component : Graph(view.graph, {}).components()) {
+      if (component.spec().find_at({"experimental", "checkpoint"}) != nullptr) {
+        view.checkpoints =
+            informer("DynamoCheckpoint")->find(name.space, [](const Value&) { return true; });
+        break;
+      }
+    }
+    view.set =
+        informer("PodCliqueSet")->get({name.space, shortened(dns_name(name.name), kGroveNameMax)});
     return carry_out(view.graph, plan_graph(view, facts_.environment()));
   }
 

@@ -7,6 +7,13 @@ namespace stator::op {
 
 using json::Value;
 
+namespace {
+
+/// Kubernetes' int32.
+constexpr int64_t kIntegerMax = 2'147'483'647;
+
+}  // namespace
+
 void FieldCheck::set(std::string what) {
   if (!what_) {
     what_ = std::move(what);
@@ -80,7 +87,9 @@ std::optional<int64_t> FieldCheck::integer(const Value& parent, std::string_view
   }
   const auto number = value->as_int64();
   if (!number) {
-    invalid(fmt::format("{}.{}", path, key), *value, "must be an integer");
+    const bool is_whole = value->text().find_first_of(".eE") == std::string_view::npos;
+    invalid(fmt::format("{}.{}", path, key), *value,
+            is_whole ? fmt::format("must be at most {}", kIntegerMax) : "must be an integer");
   }
   return number;
 }
@@ -91,8 +100,18 @@ std::optional<int64_t> FieldCheck::at_least(const Value& parent, std::string_vie
   if (number && *number < min) {
     invalid(fmt::format("{}.{}", path, key), *parent.find(key),
             fmt::format("must be at least {}", min));
+  } else if (number && *number > kIntegerMax) {
+    invalid(fmt::format("{}.{}", path, key), *parent.find(key),
+            fmt::format("must be at most {}", kIntegerMax));
   }
   return number;
+}
+
+void FieldCheck::above_zero(const Value& parent, std::string_view path, std::string_view key) {
+  const Value* value = of_kind(parent, path, key, json::Kind::kNumber);
+  if (value != nullptr && value->as_double().value_or(0) <= 0) {
+    invalid(fmt::format("{}.{}", path, key), *value, "must be more than 0");
+  }
 }
 
 void FieldCheck::one_of(const Value& parent, std::string_view path, std::string_view key,

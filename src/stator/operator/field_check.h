@@ -34,9 +34,11 @@ class FieldCheck {
                                  std::string_view key);
   std::optional<bool> boolean(const json::Value& parent, std::string_view path,
                               std::string_view key);
-  /// An integer of at least `min`.
+  /// An integer of at least `min`, and of at most what Kubernetes stores in such fields.
   std::optional<int64_t> at_least(const json::Value& parent, std::string_view path,
                                   std::string_view key, int64_t min);
+  /// A number above 0, fractions included.
+  void above_zero(const json::Value& parent, std::string_view path, std::string_view key);
   /// A string that is one of these.
   void one_of(const json::Value& parent, std::string_view path, std::string_view key,
               std::span<const std::string_view> allowed);

@@ -56,8 +56,12 @@ Provider choose_provider(const Value& graph, const Environment& environment) {
       components != nullptr && std::ranges::any_of(components->elements(), [](const Value& each) {
         return each.find("multinode") != nullptr;
       });
-  return needs_groups && !environment.has_lws && environment.serves_grove ? Provider::kGrove
-                                                                          : Provider::kComponent;
+  const bool shares_gpus =
+      components != nullptr && std::ranges::any_of(components->elements(), [](const Value& each) {
+        return each.text_at({"experimental", "gpuMemoryService", "mode"}) == "InterPod";
+      });
+  const bool needs_sets = shares_gpus || (needs_groups && !environment.has_lws);
+  return needs_sets && environment.serves_grove ? Provider::kGrove : Provider::kComponent;
 }
 
 }  // namespace

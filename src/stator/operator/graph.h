@@ -18,11 +18,12 @@ std::string_view to_string(Provider provider);
 /// What the cluster offers and the administrator chose: the same for all graphs.
 struct Environment {
   bool has_grove = false;          ///< PodCliqueSets are served: new graphs take that path
-  bool serves_grove = false;       ///< PodCliqueSets can be made where a graph needs them
+  bool serves_grove = true;        ///< PodCliqueSets can be made where a graph needs them
   bool has_lws = true;             ///< LeaderWorkerSets are served
   bool has_inference_pool = true;  ///< InferencePools are served
   bool has_gateway = false;        ///< HTTPRoutes are served
   bool has_kai = false;            ///< the KAI scheduler places gangs
+  bool has_volcano = false;        ///< Volcano is installed
   std::string discovery = "kubernetes";
   std::string etcd_endpoints = {};
   std::string nats_server = {};

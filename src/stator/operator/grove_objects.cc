@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "stator/kube/object.h"
+#include "stator/operator/gpu_memory.h"
 #include "stator/operator/names.h"
 #include "stator/operator/objects.h"
 #include "stator/operator/pod_template.h"
@@ -34,10 +35,13 @@ struct CliqueShape {
   Role role = Role::kMain;
   int64_t replicas = 1;
   int64_t min_available = 1;
+  bool is_weight_server = false;
+  int64_t rank = 0;  ///< of the pods among those that share GPUs
 };
 
 Value make_clique(PodContext pods, const CliqueShape& shape) {
   pods.role = shape.role;
+  pods.rank = shape.rank;
   Value pod = make_pod_template(pods);
   Value clique = Value::object();
   clique["name"] = shape.name;
@@ -50,23 +54,78 @@ Value make_clique(PodContext pods, const CliqueShape& shape) {
   spec["replicas"] = shape.replicas;
   spec["minAvailable"] = shape.min_available;
   spec["podSpec"] = std::move(pod["spec"]);
+  const GpuMemory memory = read_gpu_memory(pods.component);
+  if (memory.is_inter_pod && shape.is_weight_server) {
+    become_weight_server(pods.component, shape.rank, spec["podSpec"]);
+  } else if (memory.is_inter_pod) {
+    become_weight_client(pods.component, shape.rank, spec["podSpec"]);
+    if (memory.has_shadow) {
+      clique["labels"][kLabelEngineGroup] = "true";
+    }
+  }
   if (pods.environment.has_kai && spec["podSpec"].find("schedulerName") == nullptr) {
     spec["podSpec"]["schedulerName"] = "kai-scheduler";
   }
   return clique;
 }
 
+/// One replica of a component that shares weights between pods: for each node a server, and the
+/// engines that use it.
+std::vector<CliqueShape> shapes_with_servers(const Component& component, int64_t engines) {
+  const std::string base = lower(component.name());
+  std::vector<CliqueShape> shapes;
+  for (int64_t rank = 0; rank < component.nodes(); ++rank) {
+    shapes.push_back({.name = fmt::format("{}-gms-{}", base, rank),
+                      .role = Role::kMain,
+                      .is_weight_server = true,
+                      .rank = rank});
+    CliqueShape engine{.name = base, .replicas = engines, .min_available = 1, .rank = rank};
+    if (component.is_multinode()) {
+      engine.name = rank == 0 ? base + "-ldr" : fmt::format("{}-wkr-{}", base, rank);
+      engine.role = rank == 0 ? Role::kLeader : Role::kWorker;
+    }
+    shapes.push_back(std::move(engine));
+  }
+  return shapes;
+}
+
+std::vector<CliqueShape> shapes_of(const Component& component) {
+  const std::string base = lower(component.name());
+  if (const GpuMemory memory = read_gpu_memory(component); memory.is_inter_pod) {
+    return shapes_with_servers(component, memory.engines());
+  }
+  if (component.is_multinode()) {
+    const int64_t workers = component.nodes() - 1;
+    return {{base + "-ldr", Role::kLeader, 1, 1}, {base + "-wkr", Role::kWorker, workers, workers}};
+  }
+  return {{base, Role::kMain, 1, 1}};
+}
+
+/// The claim of each rank, and who shares it.
+void add_rank_claims(const Component& component, const std::vector<CliqueShape>& shapes,
+                     Value& spec, Value& group) {
+  for (int64_t rank = 0; rank < component.nodes(); ++rank) {
+    Value config = Value::object();
+    config["name"] = rank_claim_name(component, rank);
+    config["templateSpec"]["spec"] = make_rank_claim_spec(component);
+    spec["resourceClaimTemplates"].push_back(std::move(config));
+    Value sharing = Value::object();
+    sharing["name"] = rank_claim_name(component, rank);
+    sharing["scope"] = "PerReplica";
+    for (const CliqueShape& shape : shapes) {
+      if (shape.rank == rank) {
+        sharing["filter"]["childCliqueNames"].push_back(shape.name);
+      }
+    }
+    group["resourceSharing"].push_back(std::move(sharing));
+  }
+}
+
 void add_scaling_group(const PodContext& pods, std::string_view topology, Value& spec) {
   const Component& component = pods.component;
   const std::string base = lower(component.name());
-  std::vector<CliqueShape> shapes;
-  if (component.is_multinode()) {
-    const int64_t workers = component.nodes() - 1;
-    shapes = {{base + "-ldr", Role::kLeader, 1, 1},
-              {base + "-wkr", Role::kWorker, workers, workers}};
-  } else {
-    shapes = {{base, Role::kMain, 1, 1}};
-  }
+  const std::vector<CliqueShape> shapes = shapes_of(component);
+  const bool has_servers = read_gpu_memory(component).is_inter_pod;
   Value group = Value::object();
   group["name"] = base;
   for (const CliqueShape& shape : shapes) {
@@ -75,7 +134,13 @@ void add_scaling_group(const PodContext& pods, std::string_view topology, Value&
     if (pods.graph.backend() == "trtllm" && shape.role == Role::kLeader) {
       clique["spec"]["startsAfter"].push_back(base + "-wkr");  // it calls them over ssh
     }
+    if (has_servers && !shape.is_weight_server) {
+      clique["spec"]["startsAfter"].push_back(fmt::format("{}-gms-{}", base, shape.rank));
+    }
     spec["cliques"].push_back(std::move(clique));
+  }
+  if (has_servers) {
+    add_rank_claims(component, shapes, spec, group);
   }
   group["replicas"] = component.replicas();
   group["minAvailable"] = component.min_available();
@@ -88,8 +153,7 @@ void add_scaling_group(const PodContext& pods, std::string_view topology, Value&
 
 void add_component(const PodContext& pods, std::string_view topology, Value& spec) {
   const Component& component = pods.component;
-  if (component.is_multinode() ||
-      kube::bool_at(component.spec(), {"experimental", "grove", "forceScalingGroup"}, false)) {
+  if (is_scaling_group(component)) {
     add_scaling_group(pods, topology, spec);
     return;
   }
@@ -103,7 +167,7 @@ void add_component(const PodContext& pods, std::string_view topology, Value& spe
 }
 
 Value make_set(const Graph& graph, const Environment& environment, std::string_view hash,
-               std::string_view restart_id) {
+               const Restarts& restarts) {
   Value set = kube::make_object(kube::resource_of("PodCliqueSet"),
                                 {graph.space(), shortened(dns_name(graph.name()), kGroveNameMax)});
   const Value& object = graph.object();
@@ -134,11 +198,12 @@ Value make_set(const Graph& graph, const Environment& environment, std::string_v
     spec["topologyConstraint"] = topology_constraint(own, topology);
   }
   for (const Component& component : graph.components()) {
+    const auto restart = restarts.find(component.name());
     add_component({.graph = graph,
                    .component = component,
                    .environment = environment,
                    .worker_hash = "",
-                   .restart_id = std::string(restart_id)},
+                   .restart_id = restart == restarts.end() ? std::string() : restart->second},
                   topology, spec);
   }
   for (const Value& clique : spec["cliques"].elements()) {
@@ -149,6 +214,7 @@ Value make_set(const Graph& graph, const Environment& environment, std::string_v
   if (!hash.empty()) {
     set["metadata"]["annotations"][kAnnotationWorkerHash] = hash;
   }
+  set["metadata"]["annotations"][kAnnotationMadeBy] = kOperatorName;
   if (const Value* value = object.find_at({"spec", "providerOverride", "value"})) {
     kube::merge_patch(set, *value);
   }
@@ -157,11 +223,20 @@ Value make_set(const Graph& graph, const Environment& environment, std::string_v
 
 }  // namespace
 
+bool is_scaling_group(const Component& component) {
+  return component.is_multinode() || read_gpu_memory(component).is_inter_pod ||
+         kube::bool_at(component.spec(), {"experimental", "grove", "forceScalingGroup"}, false);
+}
+
 std::vector<Value> make_grove_objects(const Graph& graph, const Environment& environment,
-                                      std::string_view hash, std::string_view restart_id) {
+                                      std::string_view hash, const Restarts& restarts) {
   std::vector<Value> made;
-  made.push_back(make_set(graph, environment, hash, restart_id));
+  made.push_back(make_set(graph, environment, hash, restarts));
   for (const Component& component : graph.components()) {
+    if (const GpuMemory memory = read_gpu_memory(component);
+        memory.enabled && !memory.is_inter_pod) {
+      made.push_back(make_gpu_claim_template(graph, component));
+    }
     const ServiceContext services{
         .graph = graph,
         .component = component,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "stator/kube/object.h"
+#include "stator/operator/gpu_memory.h"
 #include "stator/operator/names.h"
 #include "stator/operator/ssh_secret.h"
 #include "stator/operator/type_defaults.h"
@@ -339,6 +340,14 @@ Meeting meeting_of(const PodContext& context) {
     return {.leader_host = "$(LWS_LEADER_ADDRESS)",
             .rank_variable = "$(LWS_WORKER_INDEX)",
             .rank_arithmetic = ""};
+  }
+  if (context.rank > 0 || read_gpu_memory(context.component).is_inter_pod) {
+    // A clique for each node: its pods are the engine and its shadow, each with a leader.
+    return {.leader_host = fmt::format("$(GROVE_PCSG_NAME)-$(GROVE_PCSG_INDEX)-{}-ldr-"
+                                       "$(GROVE_PCLQ_POD_INDEX).$(GROVE_HEADLESS_SERVICE)",
+                                       lower(context.component.name())),
+            .rank_variable = "",
+            .rank_arithmetic = std::to_string(context.rank)};
   }
   return {.leader_host = fmt::format(
               "$(GROVE_PCSG_NAME)-$(GROVE_PCSG_INDEX)-{}-ldr-0.$(GROVE_HEADLESS_SERVICE)",

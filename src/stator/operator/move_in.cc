@@ -71,6 +71,20 @@ std::string made_of(const Value& component) {
   return kube::short_hash(json::to_text(spec));
 }
 
+std::string made_of_graph(const Graph& graph) {
+  Value spec = graph.object().find("spec") == nullptr ? Value::object() : graph.object().at("spec");
+  spec.erase("restart");
+  if (Value* components = spec.find("components");
+      components != nullptr && components->mutable_elements() != nullptr) {
+    for (Value& component : *components->mutable_elements()) {
+      for (const std::string_view key : {"replicas", "scalingAdapter", "minAvailable"}) {
+        component.erase(key);
+      }
+    }
+  }
+  return kube::short_hash(json::to_text(kube::sorted(spec)));
+}
+
 bool Adoption::keeps(const Value& component) const {
   const auto found = made_of.find(component_of(component));
   return found != made_of.end() && found->second == op::made_of(component);

@@ -25,6 +25,9 @@ struct Adoption {
 /// A hash of what a component's pods are made of: of a DynamoComponentDeployment as we render it.
 std::string made_of(const json::Value& component);
 
+/// The same of a whole graph on the Grove path: everything but the numbers of replicas.
+std::string made_of_graph(const Graph& graph);
+
 std::optional<Adoption> read_adoption(const Graph& graph);
 std::string to_text(const Adoption& adoption);
 

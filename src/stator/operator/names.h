@@ -19,6 +19,9 @@ inline constexpr std::string_view kLabelBaseModelHash = "nvidia.com/dynamo-base-
 inline constexpr std::string_view kLabelDiscoveryBackend = "nvidia.com/dynamo-discovery-backend";
 inline constexpr std::string_view kLabelDiscoveryEnabled = "nvidia.com/dynamo-discovery-enabled";
 inline constexpr std::string_view kLabelMetricsEnabled = "nvidia.com/metrics-enabled";
+/// On engines that share GPUs with a shadow: all of one pod index end when one of them does.
+inline constexpr std::string_view kLabelEngineGroup =
+    "nvidia.com/dynamo-failover-engine-group-member";
 inline constexpr std::string_view kLabelQueue = "kai.scheduler/queue";
 
 inline constexpr std::string_view kAnnotationEnableGrove = "nvidia.com/enable-grove";
@@ -39,6 +42,13 @@ inline constexpr std::string_view kAnnotationQueue = "nvidia.com/kai-scheduler-q
 inline constexpr std::string_view kAnnotationOrigin = "nvidia.com/dynamo-operator-origin-version";
 inline constexpr std::string_view kAnnotationRestartAt = "nvidia.com/restartAt";
 inline constexpr std::string_view kAnnotationWorkerHash = "nvidia.com/current-worker-hash-v2";
+/// On pods: the node label that they get, too; or the binding that says which label a domain has.
+inline constexpr std::string_view kAnnotationTopologyKey = "nvidia.com/topology-label-key";
+inline constexpr std::string_view kAnnotationTopologyName =
+    "nvidia.com/topology-cluster-topology-name";
+inline constexpr std::string_view kAnnotationTopologyDomain = "stator.dev/topology-domain";
+/// On pods that wait for one of these labels: what we watch.
+inline constexpr std::string_view kLabelWantsTopology = "stator.dev/wants-topology";
 inline constexpr std::string_view kAnnotationNoPullSecrets =
     "nvidia.com/disable-image-pull-secret-discovery";
 /// On children of ours, beside the pods' template: who made it last.

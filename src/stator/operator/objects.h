@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,9 +31,14 @@ std::vector<json::Value> make_component_deployments(const Graph& graph,
 std::vector<json::Value> make_component_objects(const json::Value& component,
                                                 const Environment& environment);
 
-/// The PodCliqueSet of a graph, and the Services of its components.
+/// The restart that each component's pods are of; components that were never restarted are absent.
+using Restarts = std::map<std::string, std::string, std::less<>>;
+
+/// The PodCliqueSet of a graph first, then the Services of its components.
 std::vector<json::Value> make_grove_objects(const Graph& graph, const Environment& environment,
-                                            std::string_view hash, std::string_view restart_id);
+                                            std::string_view hash, const Restarts& restarts);
+/// Whether a component is a PodCliqueScalingGroup of the set; else it is a PodClique.
+bool is_scaling_group(const Component& component);
 
 /// One DynamoGraphDeploymentScalingAdapter for each component that asks for one.
 std::vector<json::Value> make_scaling_adapters(const Graph& graph);

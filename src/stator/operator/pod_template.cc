@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "stator/kube/object.h"
+#include "stator/operator/checkpoint.h"
+#include "stator/operator/gpu_memory.h"
 #include "stator/operator/launch.h"
 #include "stator/operator/names.h"
 #include "stator/operator/type_defaults.h"
@@ -125,10 +127,10 @@ void add_transfer_policy(const PodContext& context, Value& container, Value& pod
                                  ? fmt::format("nvidia.com/dynamo-topology.{}", domain)
                                  : std::string(label_key);
   if (label_key.empty()) {
-    annotations["nvidia.com/topology-cluster-topology-name"] =
-        policy->text_at({"clusterTopologyName"});
+    annotations[kAnnotationTopologyName] = policy->text_at({"clusterTopologyName"});
+    annotations[kAnnotationTopologyDomain] = domain;
   } else {
-    annotations["nvidia.com/topology-label-key"] = label_key;
+    annotations[kAnnotationTopologyKey] = label_key;
   }
   Value item = Value::object();
   item["path"] = domain;
@@ -358,10 +360,16 @@ Value make_pod_template(const PodContext& context) {
   add_sidecars(context, containers);
   spec["containers"] = std::move(containers);
   add_implicit_volumes(spec);
+  share_gpus_in_pod(context, spec);
 
   Value labels = Value::object();
   overlay(labels, context.graph.object().find_at({"spec", "labels"}));
   overlay(labels, context.component.spec().find_at({"podTemplate", "metadata", "labels"}));
+  mark_restore_candidate(context, labels, annotations);
+  if (annotations.find(kAnnotationTopologyKey) != nullptr ||
+      annotations.find(kAnnotationTopologyName) != nullptr) {
+    labels[kLabelWantsTopology] = "true";
+  }
   const Value system = system_labels(context);
   overlay(labels, &system);  // last: what the system selects by is not the user's to change
   Value pod = Value::object();

@@ -18,6 +18,7 @@ struct PodContext {
   const Component& component;
   const Environment& environment;
   Role role = Role::kMain;
+  int64_t rank = 0;              ///< the node's number where each has a clique of its own
   std::string worker_hash = {};  ///< generation; empty: the base namespace
   std::string selector = {};     ///< value of the selector label; empty: none (Grove has its own)
   std::string restart_id = {};   ///< value of the restartAt annotation; empty: none

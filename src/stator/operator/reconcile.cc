@@ -8,9 +8,11 @@
 #include <map>
 #include <set>
 
+#include "stator/operator/checkpoint.h"
 #include "stator/operator/move_in.h"
 #include "stator/operator/names.h"
 #include "stator/operator/objects.h"
+#include "stator/operator/reconcile_pass.h"
 #include "stator/operator/render.h"
 #include "stator/operator/rollout.h"
 
@@ -18,17 +20,6 @@ namespace stator::op {
 namespace {
 
 using json::Value;
-
-/// What the parts of one pass share.
-struct Pass {
-  const GraphView& view;
-  const Environment& environment;
-  const Graph& graph;
-  Plan plan = {};
-  Value components = Value::object();  ///< of the status
-  std::vector<std::string> not_ready = {};
-  bool rolls = false;
-};
 
 bool is_ready(const Value& component) {
   if (kube::int_at(component, {"status", "observedGeneration"}, 0) <
@@ -231,18 +222,7 @@ void plan_restart(Pass& pass, std::vector<Value>& desired, Value& status) {
     status["restart"] = std::move(report);
     return;
   }
-  std::vector<std::string> order;
-  if (const Value* given = restart->find_at({"strategy", "order"})) {
-    for (const Value& name : given->elements()) {
-      order.emplace_back(name.text());
-    }
-  }
-  if (order.empty()) {
-    for (const Component& component : pass.graph.components()) {
-      order.push_back(component.name());
-    }
-    std::ranges::sort(order);
-  }
+  const std::vector<std::string> order = restart_order(pass.graph, *restart);
   const bool parallel = restart->text_at({"strategy", "type"}) == "Parallel";
   Value in_progress = Value::array();
   for (const std::string& name : order) {
@@ -270,17 +250,6 @@ void plan_restart(Pass& pass, std::vector<Value>& desired, Value& status) {
   status["restart"] = std::move(report);
 }
 
-void report_component(Pass& pass, const Component& component, const Value* stored, bool ready,
-                      const Value& replicas) {
-  Value report = replicas;
-  report["runtimeNamespace"] = pass.graph.runtime_namespace_of(component);
-  pass.components[component.name()] = std::move(report);
-  if (!ready) {
-    pass.not_ready.push_back(component.name());
-  }
-  static_cast<void>(stored);
-}
-
 /// The components as they should be. Pods that another operator made stay where nothing has changed
 /// since, and the workers' generation with them.
 std::vector<Value> desired_components(Pass& pass, std::string& hash) {
@@ -301,7 +270,10 @@ std::vector<Value> desired_components(Pass& pass, std::string& hash) {
   if (!adoption) {
     return desired;
   }
-  if (!hash.empty() && adoption->keeps_workers(desired)) {
+  // Leader-worker sets roll by themselves: whatever changes, they keep the names that they have.
+  const bool keeps_names =
+      hash.empty() ? !adoption->generation.empty() : adoption->keeps_workers(desired);
+  if (keeps_names) {
     hash = adoption->generation;
     desired = make_component_deployments(pass.graph, pass.environment, hash, "");
   }
@@ -313,6 +285,41 @@ std::vector<Value> desired_components(Pass& pass, std::string& hash) {
   return desired;
 }
 
+bool waits_for_checkpoint(const Pass& pass, const Component& component) {
+  return std::ranges::find(pass.waiting, component.name()) != pass.waiting.end();
+}
+
+/// Checkpoints that components want: made where they are not there, and told in the status.
+void plan_checkpoints(Pass& pass, Value& status) {
+  for (const Component& component : pass.graph.components()) {
+    const auto use = read_checkpoint(pass.graph, component);
+    if (!use) {
+      continue;
+    }
+    const auto stored = std::ranges::find_if(pass.view.checkpoints, [&](const Value& each) {
+      return kube::name_of(each).name == use->name;
+    });
+    const bool is_there = stored != pass.view.checkpoints.end();
+    if (!is_there && use->is_own) {
+      Value made = make_checkpoint(
+          {.graph = pass.graph, .component = component, .environment = pass.environment}, *use);
+      if (!use->is_retained) {
+        kube::set_owner(made, pass.view.graph);
+      }
+      pass.plan.create.push_back(std::move(made));
+    }
+    const bool ready = is_there && stored->text_at({"status", "phase"}) == "Ready";
+    Value& report = status["checkpoints"][component.name()];
+    report["checkpointName"] = use->name;
+    report["checkpointID"] =
+        is_there ? stored->text_at({"status", "checkpointID"}) : std::string_view();
+    report["ready"] = ready;
+    if (use->waits && !ready) {
+      pass.waiting.push_back(component.name());
+    }
+  }
+}
+
 void plan_component_path(Pass& pass, Value& status) {
   std::string hash;
   std::vector<Value> desired = desired_components(pass, hash);
@@ -321,6 +328,9 @@ void plan_component_path(Pass& pass, Value& status) {
   for (Value& object : desired) {
     const Component* component = pass.graph.find(kube::label_of(object, kLabelComponent));
     const Value* stored = find_component(pass, kube::name_of(object).name);
+    if (stored == nullptr && waits_for_checkpoint(pass, *component)) {
+      continue;  // no pods before they can be restored
+    }
     Value replicas = Value::object();
     if (const Value* own = stored == nullptr ? nullptr : stored->find_at({"status", "component"})) {
       replicas = *own;
@@ -332,51 +342,11 @@ void plan_component_path(Pass& pass, Value& status) {
     // The component is ready when the server's copy is what we want, and its workload is.
     const bool is_current = stored != nullptr && kube::int_at(*stored, {"spec", "replicas"}, -1) ==
                                                      kube::int_at(object, {"spec", "replicas"}, 0);
-    report_component(pass, *component, stored, is_current && is_ready(*stored), replicas);
+    const bool ready = is_current && is_ready(*stored);
+    report_component(pass, *component, {ready, shortage_of(replicas, component->replicas())},
+                     replicas);
     kube::set_owner(object, pass.view.graph);
     pass.plan.apply.push_back(std::move(object));
-  }
-}
-
-void plan_grove_path(Pass& pass) {
-  for (Value& object :
-       make_grove_objects(pass.graph, pass.environment, worker_hash(pass.graph), "")) {
-    kube::set_owner(object, pass.view.graph);
-    pass.plan.apply.push_back(std::move(object));
-  }
-  const std::string set = shortened(dns_name(pass.graph.name()), kGroveNameMax);
-  for (const Component& component : pass.graph.components()) {
-    const std::string name = fmt::format("{}-0-{}", set, lower(component.name()));
-    Value replicas = Value::object();
-    bool ready = false;
-    const std::string_view kind = component.is_multinode() ? "PodCliqueScalingGroup" : "PodClique";
-    replicas["componentKind"] = kind;
-    replicas["componentNames"].push_back(name);
-    for (const Value& clique : pass.view.cliques) {
-      if (kube::name_of(clique).name != name || clique.text_at({"kind"}) != kind) {
-        continue;
-      }
-      const auto count = [&](std::string_view key) {
-        return kube::int_at(clique, {"status", key}, 0);
-      };
-      replicas["replicas"] = count("replicas");
-      replicas["updatedReplicas"] = count("updatedReplicas");
-      replicas["scheduledReplicas"] = count("scheduledReplicas");
-      const bool is_group = component.is_multinode();
-      replicas[is_group ? "availableReplicas" : "readyReplicas"] =
-          count(is_group ? "availableReplicas" : "readyReplicas");
-      const bool is_seen =
-          kube::int_at(clique, {"status", "observedGeneration"}, 0) >= kube::generation_of(clique);
-      ready = is_seen && count("updatedReplicas") >= component.replicas() &&
-              count(is_group ? "availableReplicas" : "readyReplicas") >= component.replicas();
-      // The set's template counts at creation only; afterwards the clique is scaled itself.
-      if (kube::int_at(clique, {"spec", "replicas"}, -1) != component.replicas()) {
-        ready = false;
-        pass.plan.scales.push_back(
-            {kube::resource_of(kind), {kube::name_of(clique).space, name}, component.replicas()});
-      }
-    }
-    report_component(pass, component, nullptr, ready, replicas);
   }
 }
 
@@ -435,6 +405,40 @@ void plan_adapters(Pass& pass) {
   }
 }
 
+std::string_view word_of(Shortage shortage) {
+  switch (shortage) {
+    case Shortage::kCapacity:
+      return "InsufficientCapacity";
+    case Shortage::kUpdating:
+      return "Updating";
+    case Shortage::kPods:
+      return "PodsNotReady";
+    case Shortage::kUnknown:
+      return "SomeResourcesAreNotReady";
+  }
+  return {};
+}
+
+/// One reason for all that is not ready, if there is one.
+std::string_view reason_of(const Pass& pass) {
+  for (const auto& [name, shortage] : pass.not_ready) {
+    if (shortage != pass.not_ready.front().second) {
+      return "MixedNotReadyReasons";
+    }
+  }
+  return pass.not_ready.empty() ? "SomeResourcesAreNotReady"
+                                : word_of(pass.not_ready.front().second);
+}
+
+std::string describe(const Pass& pass) {
+  std::string text;
+  for (const auto& [name, shortage] : pass.not_ready) {
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", name,
+                        shortage == Shortage::kCapacity ? " (no capacity for its pods)" : "");
+  }
+  return text;
+}
+
 std::string join(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) {
@@ -444,26 +448,32 @@ std::string join(const std::vector<std::string>& words) {
 }
 
 void finish_status(Pass& pass, Value status) {
-  const bool ready = pass.not_ready.empty() && !pass.rolls;
+  const bool ready = pass.not_ready.empty() && pass.waiting.empty() && !pass.rolls;
+  const bool waits = !pass.waiting.empty();
   Value condition = Value::object();
   condition["type"] = "Ready";
   condition["status"] = ready ? "True" : "False";
   condition["reason"] = ready        ? "AllResourcesAreReady"
+                        : waits      ? "WaitingForCheckpoint"
                         : pass.rolls ? "RollingUpdateInProgress"
-                                     : "SomeResourcesAreNotReady";
-  condition["message"] =
-      ready ? "All resources are ready" : fmt::format("not ready: {}", join(pass.not_ready));
+                                     : reason_of(pass);
+  condition["message"] = ready   ? "All resources are ready"
+                         : waits ? fmt::format("waiting for checkpoints: {}", join(pass.waiting))
+                                 : fmt::format("not ready: {}", describe(pass));
   condition["lastTransitionTime"] = pass.view.now;
   condition["observedGeneration"] = kube::generation_of(pass.view.graph);
   const Value* before = pass.view.graph.find_at({"status", "conditions"});
   Value conditions = Value::array();
   set_condition(conditions, before, std::move(condition));
+  if (!pass.topology.is_null()) {
+    set_condition(conditions, before, std::move(pass.topology));
+  }
   const bool was_ready = pass.view.graph.text_at({"status", "state"}) == "successful";
   if (ready && !was_ready) {
     pass.plan.events.push_back({false, "Ready", "all components are ready"});
   }
   status["observedGeneration"] = kube::generation_of(pass.view.graph);
-  status["state"] = ready ? "successful" : "pending";
+  status["state"] = ready ? "successful" : waits ? "waiting_for_checkpoint" : "pending";
   status["conditions"] = std::move(conditions);
   status["components"] = std::move(pass.components);
   pass.plan.status = std::move(status);
@@ -512,6 +522,44 @@ Value finalizers_with(const Value& object, bool ours) {
 
 }  // namespace
 
+void report_component(Pass& pass, const Component& component, const ComponentState& state,
+                      const Value& replicas) {
+  Value report = replicas;
+  report["runtimeNamespace"] = pass.graph.runtime_namespace_of(component);
+  pass.components[component.name()] = std::move(report);
+  if (!state.is_ready) {
+    pass.not_ready.emplace_back(component.name(), state.shortage);
+  }
+}
+
+Shortage shortage_of(const Value& replicas, int64_t desired) {
+  const auto count = [&](std::string_view key) { return kube::int_at(replicas, {key}, 0); };
+  const Value* scheduled = replicas.find("scheduledReplicas");
+  if (scheduled != nullptr && scheduled->as_int64().value_or(desired) < desired) {
+    return Shortage::kCapacity;
+  }
+  if (replicas.find("updatedReplicas") == nullptr) {
+    return Shortage::kUnknown;
+  }
+  return count("updatedReplicas") < desired ? Shortage::kUpdating : Shortage::kPods;
+}
+
+std::vector<std::string> restart_order(const Graph& graph, const Value& restart) {
+  std::vector<std::string> order;
+  if (const Value* given = restart.find_at({"strategy", "order"})) {
+    for (const Value& name : given->elements()) {
+      order.emplace_back(name.text());
+    }
+  }
+  if (order.empty()) {
+    for (const Component& component : graph.components()) {
+      order.push_back(component.name());
+    }
+    std::ranges::sort(order);
+  }
+  return order;
+}
+
 Plan plan_graph(const GraphView& view, const Environment& environment) {
   Plan plan;
   if (view.graph.find_at({"metadata", "deletionTimestamp"}) != nullptr) {
@@ -549,12 +597,15 @@ Plan plan_graph(const GraphView& view, const Environment& environment) {
     (once ? pass.plan.create : pass.plan.apply).push_back(std::move(object));
   }
   Value status = Value::object();
+  plan_checkpoints(pass, status);
   if (graph.provider() == Provider::kGrove) {
-    plan_grove_path(pass);
+    plan_grove_path(pass, status);
   } else {
     plan_component_path(pass, status);
   }
-  plan_adapters(pass);
+  if (pass.waiting.empty()) {
+    plan_adapters(pass);
+  }
   finish_status(pass, std::move(status));
   return std::move(pass.plan);
 }

@@ -45,8 +45,10 @@ struct GraphView {
   json::Value graph;                    ///< as the server gives it, either version
   std::vector<json::Value> components;  ///< its DynamoComponentDeployments, all generations
   std::vector<json::Value> adapters;
-  std::vector<json::Value> cliques;  ///< PodCliques and PodCliqueScalingGroups
-  std::string now;                   ///< RFC 3339, for conditions
+  std::vector<json::Value> cliques;           ///< PodCliques and PodCliqueScalingGroups
+  std::string now;                            ///< RFC 3339, for conditions
+  std::optional<json::Value> set = {};        ///< its PodCliqueSet, if that is there
+  std::vector<json::Value> checkpoints = {};  ///< DynamoCheckpoints of its namespace
 };
 Plan plan_graph(const GraphView& view, const Environment& environment);
 

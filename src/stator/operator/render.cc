@@ -10,6 +10,7 @@
 #include "stator/operator/names.h"
 #include "stator/operator/objects.h"
 #include "stator/operator/validate.h"
+#include "stator/operator/validate_set.h"
 
 namespace stator::op {
 namespace {
@@ -69,6 +70,11 @@ Status render_one(const Value& object, const Environment& environment, std::vect
       }
     }
     return {};
+  }
+  if (kind == "PodCliqueSet" || kind == "ClusterTopologyBinding") {
+    Value complete = object;
+    set_defaults_of_set(complete);
+    STATOR_CHECK(validate_set(complete, nullptr));
   }
   if (!is_ours(object)) {
     all.push_back(object);
@@ -133,7 +139,7 @@ std::vector<Value> children_of_graph(const Value& object, const Environment& env
   const Graph graph(object, environment);
   std::vector<Value> all = make_shared_objects(graph, environment);
   if (graph.provider() == Provider::kGrove) {
-    append(all, make_grove_objects(graph, environment, worker_hash(graph), ""));
+    append(all, make_grove_objects(graph, environment, worker_hash(graph), {}));
   } else {
     for (Value& component :
          make_component_deployments(graph, environment, rolling_hash(graph), "")) {

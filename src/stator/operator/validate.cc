@@ -11,6 +11,8 @@
 #include "stator/operator/field_check.h"
 #include "stator/operator/names.h"
 #include "stator/operator/validate_component.h"
+#include "stator/operator/validate_object.h"
+#include "stator/operator/validate_pod.h"
 
 namespace stator::op {
 namespace {
@@ -18,30 +20,6 @@ namespace {
 using json::Value;
 
 constexpr size_t kComponentsMax = 25;
-constexpr std::array<std::string_view, 3> kBackends = {"sglang", "vllm", "trtllm"};
-
-Status outcome(const FieldCheck& check, const Value& object) {
-  if (check.ok()) {
-    return {};
-  }
-  return Error(Code::kInvalidArgument,
-               fmt::format("{} \"{}\" is invalid: {}", object.text_at({"kind"}),
-                           object.text_at({"metadata", "name"}), check.what()));
-}
-
-void check_name(FieldCheck& check, const Value& object) {
-  const std::string_view name = object.text_at({"metadata", "name"});
-  const auto good = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
-  };
-  if (name.empty()) {
-    check.required("metadata.name");
-  } else if (name.size() > 253 || !std::ranges::all_of(name, good) || name.front() == '-' ||
-             name.front() == '.' || name.back() == '-' || name.back() == '.') {
-    check.invalid("metadata.name", *object.find_at({"metadata", "name"}),
-                  "must be lower-case letters, digits, hyphens and dots");
-  }
-}
 
 struct GraphRules {
   const Graph& graph;
@@ -85,14 +63,16 @@ void check_components(FieldCheck& check, const GraphRules& rules) {
       check.invalid(path + ".name", Value(component.name()),
                     "is the name of another component (case does not count)");
     }
-    check_component(check,
-                    {.environment = rules.environment,
-                     .admission = rules.admission,
-                     .provider = rules.graph.provider(),
-                     .backend = rules.graph.backend(),
-                     .old = old,
-                     .path = path},
-                    component);
+    check_component(
+        check,
+        {.environment = rules.environment,
+         .admission = rules.admission,
+         .provider = rules.graph.provider(),
+         .backend = rules.graph.backend(),
+         .old = old,
+         .path = path,
+         .discovery_mode = std::string(rules.graph.annotation(kAnnotationDiscoveryMode))},
+        component);
     pickers += component.type() == "epp" ? 1 : 0;
     if (pickers > 1) {
       check.forbidden(path + ".type", "a graph has at most one component of type epp");
@@ -329,11 +309,22 @@ void check_annotations(FieldCheck& check, const Graph& graph) {
       check.unsupported(fmt::format("metadata.annotations[{}]", key), value, allowed);
     }
   }
+  for (const std::string_view key : {kAnnotationMaxSurge, kAnnotationMaxUnavailable}) {
+    std::string_view value = graph.annotation(key);
+    const std::string_view whole = value;
+    value.remove_suffix(value.ends_with('%') ? 1 : 0);
+    const bool is_number = !value.empty() && value.size() <= 9 &&
+                           std::ranges::all_of(value, [](char c) { return c >= '0' && c <= '9'; });
+    if (!whole.empty() && !is_number) {
+      check.invalid(fmt::format("metadata.annotations[{}]", key), Value(whole),
+                    "must be a number of pods or a percentage, such as 1 or 25%");
+    }
+  }
 }
 
 void check_spec_fields(FieldCheck& check, const GraphRules& rules) {
   check.one_of(rules.spec, "spec", "backendFramework", kBackends);
-  check.array(rules.spec, "spec", "env");
+  check_env(check, rules.spec, "spec", "env");
   check.string_map(rules.spec, "spec", "annotations");
   check.string_map(rules.spec, "spec", "labels");
   const auto priority = check.string(rules.spec, "spec", "priorityClassName");
@@ -347,10 +338,9 @@ void check_spec_fields(FieldCheck& check, const GraphRules& rules) {
 Status validate_graph(const Value& graph_object, const Environment& environment,
                       const Admission& admission) {
   FieldCheck check;
-  check_name(check, graph_object);
-  const Value* spec = check.object(graph_object, graph_object.text_at({"kind"}), "spec");
-  if (spec == nullptr) {
-    check.required("spec");
+  check_metadata(check, graph_object);
+  const Value* spec = check_spec(check, graph_object);
+  if (!check.ok()) {
     return outcome(check, graph_object);
   }
   check.array(*spec, "spec", "components");
@@ -379,110 +369,6 @@ Status validate_graph(const Value& graph_object, const Environment& environment,
     check_immutable(check, rules);
   }
   return outcome(check, graph_object);
-}
-
-namespace {
-
-void check_request(FieldCheck& check, const Value& object, const Admission& admission) {
-  const Value& spec = *object.find("spec");
-  if (check.string(spec, "spec", "model").value_or("").empty()) {
-    check.required("spec.model");
-  }
-  constexpr std::array<std::string_view, 4> kAuto = {"auto", "sglang", "trtllm", "vllm"};
-  constexpr std::array<std::string_view, 2> kSearch = {"rapid", "thorough"};
-  check.one_of(spec, "spec", "backend", kAuto);
-  check.one_of(spec, "spec", "searchStrategy", kSearch);
-  check.boolean(spec, "spec", "autoApply");
-  const Value* workload = check.object(spec, "spec", "workload");
-  if (workload != nullptr && workload->find("concurrency") != nullptr &&
-      workload->find("requestRate") != nullptr) {
-    check.invalid("spec.workload", *workload, "set concurrency or requestRate, not both");
-  }
-  const Value* old = admission.old;
-  const std::string_view phase =
-      old == nullptr ? std::string_view() : old->text_at({"status", "phase"});
-  if (!phase.empty() && phase != "Pending" && old->find("spec") != nullptr) {
-    Value before = *old->find("spec");
-    Value after = spec;
-    for (Value* each : {&before, &after}) {
-      if (phase == "Ready") {
-        each->erase("autoApply");
-      }
-      each->erase("runtimeVersionOverride");
-    }
-    if (!kube::same(before, after)) {
-      check.forbidden("spec", fmt::format("cannot change in phase {}", phase));
-    }
-  }
-}
-
-void check_model(FieldCheck& check, const Value& object, const Admission& admission) {
-  const Value& spec = *object.find("spec");
-  for (const std::string_view key : {"modelName", "baseModelName"}) {
-    if (check.string(spec, "spec", key).value_or("").empty()) {
-      check.required(fmt::format("spec.{}", key));
-    }
-  }
-  constexpr std::array<std::string_view, 3> kTypes = {"base", "lora", "adapter"};
-  check.one_of(spec, "spec", "modelType", kTypes);
-  const std::string_view uri = spec.text_at({"source", "uri"});
-  if (spec.text_at({"modelType"}) == "lora" && uri.empty()) {
-    check.required("spec.source.uri", "a lora has a source");
-  }
-  if (!uri.empty() && !uri.starts_with("s3://") && !uri.starts_with("hf://") &&
-      !uri.starts_with("file:///")) {
-    check.invalid("spec.source.uri", Value(uri), "must start with s3://, hf:// or file:///");
-  }
-  if (admission.old != nullptr &&
-      admission.old->text_at({"spec", "baseModelName"}) != spec.text_at({"baseModelName"})) {
-    check.forbidden("spec.baseModelName", "field is immutable");
-  }
-}
-
-}  // namespace
-
-Status validate_other(const Value& object, const Environment& environment,
-                      const Admission& admission) {
-  FieldCheck check;
-  check_name(check, object);
-  const std::string_view kind = object.text_at({"kind"});
-  const bool is_known = kind == "DynamoComponentDeployment" ||
-                        kind == "DynamoGraphDeploymentScalingAdapter" ||
-                        kind == "DynamoGraphDeploymentRequest" || kind == "DynamoModel";
-  if (!is_known) {
-    return {};
-  }
-  const Value* spec = check.object(object, kind, "spec");
-  if (spec == nullptr) {
-    check.required("spec");
-  } else if (kind == "DynamoComponentDeployment") {
-    check.one_of(*spec, "spec", "backendFramework", kBackends);
-    const std::string name(spec->text_at({"name"}).empty() ? object.text_at({"metadata", "name"})
-                                                           : spec->text_at({"name"}));
-    check_component(check,
-                    {.environment = environment,
-                     .admission = admission,
-                     .backend = std::string(spec->text_at({"backendFramework"})),
-                     .old = admission.old == nullptr ? nullptr : admission.old->find("spec"),
-                     .path = "spec"},
-                    Component(*spec, name));
-  } else if (kind == "DynamoGraphDeploymentScalingAdapter") {
-    if (spec->find("replicas") == nullptr) {
-      check.required("spec.replicas");
-    }
-    check.at_least(*spec, "spec", "replicas", 0);
-    for (const std::string_view key : {"name", "componentName"}) {
-      if (spec->text_at({"dgdRef", key}).empty() &&
-          spec->text_at({"dgdRef", "serviceName"}).empty()) {
-        check.required(fmt::format("spec.dgdRef.{}", key));
-      }
-    }
-  } else if (kind == "DynamoGraphDeploymentRequest") {
-    check_request(check, object, admission);
-  } else {
-    check_model(check, object, admission);
-  }
-  return outcome(check, object);
 }
 
 }  // namespace stator::op

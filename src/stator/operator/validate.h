@@ -30,7 +30,7 @@ Status validate_graph(const json::Value& graph, const Environment& environment,
                       const Admission& admission = {});
 
 /// The same for a DynamoComponentDeployment, a DynamoGraphDeploymentScalingAdapter, a
-/// DynamoGraphDeploymentRequest or a DynamoModel; other kinds pass.
+/// DynamoGraphDeploymentRequest, a DynamoModel or a DynamoCheckpoint; other kinds pass.
 Status validate_other(const json::Value& object, const Environment& environment,
                       const Admission& admission = {});
 

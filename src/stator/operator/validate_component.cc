@@ -7,6 +7,7 @@
 
 #include "stator/kube/object.h"
 #include "stator/operator/names.h"
+#include "stator/operator/validate_pod.h"
 
 namespace stator::op {
 namespace {
@@ -69,65 +70,6 @@ void check_scale(FieldCheck& check, const ComponentRules& rules, const Component
   }
 }
 
-void check_pod(FieldCheck& check, const ComponentRules& rules, const Component& component) {
-  const Value& spec = component.spec();
-  const Value* pod = check.object(spec, rules.path, "podTemplate");
-  const std::string path = under(rules, "podTemplate.spec");
-  if (pod == nullptr) {
-    check.required(path + ".containers", "a container named main with an image");
-    return;
-  }
-  const std::string metadata_path = under(rules, "podTemplate.metadata");
-  if (const Value* metadata = check.object(*pod, under(rules, "podTemplate"), "metadata")) {
-    check.string_map(*metadata, metadata_path, "labels");
-    check.string_map(*metadata, metadata_path, "annotations");
-  }
-  const Value* pod_spec = check.object(*pod, under(rules, "podTemplate"), "spec");
-  const Value* containers =
-      pod_spec == nullptr ? nullptr : check.array(*pod_spec, path, "containers");
-  if (!check.ok()) {
-    return;
-  }
-  const Value* main = kube::find_named(containers, "main");
-  if (main == nullptr) {
-    check.required(path + ".containers", "a container named main with an image");
-    return;
-  }
-  for (size_t i = 0; i < containers->size(); ++i) {
-    const Value& container = containers->elements()[i];
-    const std::string own = fmt::format("{}.containers[{}]", path, i);
-    if (container.text_at({"name"}).empty()) {
-      check.required(own + ".name");
-    }
-    if (container.text_at({"image"}).empty()) {
-      check.required(own + ".image");
-    }
-    if (kube::find_named(containers, container.text_at({"name"})) != &container) {
-      check.invalid(own + ".name", *container.find("name"), "is the name of another container");
-    }
-    if (const Value* env = check.array(container, own, "env")) {
-      for (size_t e = 0; e < env->size(); ++e) {
-        const Value& entry = env->elements()[e];
-        const std::string entry_path = fmt::format("{}.env[{}]", own, e);
-        if (entry.text_at({"name"}).empty()) {
-          check.required(entry_path + ".name");
-        }
-        check.string(entry, entry_path, "value");
-      }
-    }
-    for (const std::string_view key : {"command", "args"}) {
-      if (const Value* words = check.array(container, own, key)) {
-        for (size_t w = 0; w < words->size(); ++w) {
-          if (!words->elements()[w].is_string()) {
-            check.invalid(fmt::format("{}.{}[{}]", own, key, w), words->elements()[w],
-                          "must be a string: quote it");
-          }
-        }
-      }
-    }
-  }
-}
-
 void check_multinode(FieldCheck& check, const ComponentRules& rules, const Component& component) {
   const Value& spec = component.spec();
   const Value* multinode = check.object(spec, rules.path, "multinode");
@@ -181,7 +123,9 @@ void check_storage(FieldCheck& check, const ComponentRules& rules, const Compone
   const Value& spec = component.spec();
   if (const Value* size = spec.find("sharedMemorySize"); size != nullptr && !size->is_null()) {
     const auto amount = kube::parse_quantity_milli(size->text());
-    if (!amount) {
+    if (!size->is_string() && !size->is_number()) {
+      check.invalid(under(rules, "sharedMemorySize"), *size, "must be a quantity, such as 8Gi");
+    } else if (!amount) {
       check.invalid(under(rules, "sharedMemorySize"), *size, amount.error().message());
     } else if (*amount < 0) {
       check.invalid(under(rules, "sharedMemorySize"), *size, "must be at least 0");
@@ -212,6 +156,95 @@ void check_storage(FieldCheck& check, const ComponentRules& rules, const Compone
   }
 }
 
+bool has_container(const Component& component, std::string_view name) {
+  return kube::find_named(component.spec().find_at({"podTemplate", "spec", "containers"}), name) !=
+         nullptr;
+}
+
+/// "" is IntraPod.
+bool is_inter_pod(const Value& part) {
+  return part.text_at({"mode"}) == "InterPod";
+}
+
+constexpr std::array<std::string_view, 2> kModes = {"IntraPod", "InterPod"};
+
+void check_gpu_memory(FieldCheck& check, const ComponentRules& rules, const Component& component,
+                      const Value& memory) {
+  const std::string path = under(rules, "experimental.gpuMemoryService");
+  check.one_of(memory, path, "mode", kModes);
+  check.string(memory, path, "deviceClassName");
+  if (!component.is_worker()) {
+    check.forbidden(path, "only workers have one");
+  }
+  if (component.gpus() < 1) {
+    check.invalid(path, memory, "main must request at least 1 GPU");
+  }
+  if (memory.find("extraClientPods") != nullptr) {
+    check.forbidden(path + ".extraClientPods", "is not supported");
+  }
+  if (const Value* clients = check.array(memory, path, "extraClientContainers")) {
+    for (size_t i = 0; i < clients->size(); ++i) {
+      const std::string_view name = clients->elements()[i].text();
+      if (name == "main" || !has_container(component, name)) {
+        check.invalid(fmt::format("{}.extraClientContainers[{}]", path, i), clients->elements()[i],
+                      "must name another container of podTemplate.spec.containers than main");
+      }
+    }
+    if (clients->size() > 0 && is_inter_pod(memory)) {
+      check.forbidden(path + ".extraClientContainers", "belongs to mode IntraPod");
+    }
+  }
+  if (is_inter_pod(memory) && (rules.backend != "vllm" || rules.provider != Provider::kGrove)) {
+    check.forbidden(path + ".mode", "InterPod needs vllm on the Grove path");
+  }
+}
+
+void check_failover(FieldCheck& check, const ComponentRules& rules, const Value* memory,
+                    const Value& failover) {
+  const std::string path = under(rules, "experimental.failover");
+  check.one_of(failover, path, "mode", kModes);
+  const auto shadows = check.integer(failover, path, "numShadows");
+  if (shadows && *shadows != 1) {
+    check.invalid(path + ".numShadows", *failover.find("numShadows"), "must be 1");
+  }
+  if (memory == nullptr || is_inter_pod(*memory) != is_inter_pod(failover)) {
+    check.invalid(path, failover, "needs gpuMemoryService with the same mode");
+  }
+  if (rules.backend != "vllm") {
+    check.forbidden(path, "only vllm has shadow engines");
+  }
+  if (!is_inter_pod(failover) && rules.discovery_mode != "container") {
+    check.forbidden(path,
+                    "IntraPod has two engines in a pod: set the annotation "
+                    "nvidia.com/dynamo-kube-discovery-mode to \"container\"");
+  }
+}
+
+void check_checkpoint(FieldCheck& check, const ComponentRules& rules, const Component& component,
+                      const Value& checkpoint) {
+  const std::string path = under(rules, "experimental.checkpoint");
+  constexpr std::array<std::string_view, 2> kStartup = {"Immediate", "WaitForCheckpoint"};
+  constexpr std::array<std::string_view, 2> kDeletion = {"Delete", "Retain"};
+  check.boolean(checkpoint, path, "enabled");
+  check.one_of(checkpoint, path, "startupPolicy", kStartup);
+  check.one_of(checkpoint, path, "deletionPolicy", kDeletion);
+  if (checkpoint.find("job") != nullptr && checkpoint.find("checkpointRef") != nullptr) {
+    check.invalid(path, checkpoint, "set job or checkpointRef, not both");
+  }
+  const auto target = check.string(checkpoint, path, "targetContainerName");
+  if (target && !has_container(component, *target)) {
+    check.invalid(path + ".targetContainerName", *checkpoint.find("targetContainerName"),
+                  "names no container of podTemplate.spec.containers");
+  }
+  const bool enabled = kube::bool_at(checkpoint, {"enabled"}, true);
+  if (enabled && component.is_multinode()) {
+    check.forbidden(path, "a component of several nodes has no checkpoint");
+  }
+  if (const Value* job = check.object(checkpoint, path, "job")) {
+    check.at_least(*job, path + ".job", "activeDeadlineSeconds", 1);
+  }
+}
+
 void check_preview(FieldCheck& check, const ComponentRules& rules, const Component& component) {
   const Value* experimental = check.object(component.spec(), rules.path, "experimental");
   if (experimental == nullptr) {
@@ -219,41 +252,14 @@ void check_preview(FieldCheck& check, const ComponentRules& rules, const Compone
   }
   const std::string path = under(rules, "experimental");
   const Value* memory = check.object(*experimental, path, "gpuMemoryService");
-  constexpr std::array<std::string_view, 2> kModes = {"IntraPod", "InterPod"};
   if (memory != nullptr) {
-    check.one_of(*memory, path + ".gpuMemoryService", "mode", kModes);
-    if (!component.is_worker()) {
-      check.forbidden(path + ".gpuMemoryService", "only workers have one");
-    }
-    if (component.gpus() < 1) {
-      check.invalid(path + ".gpuMemoryService", *memory, "main must request at least 1 GPU");
-    }
-    if (memory->find("extraClientPods") != nullptr) {
-      check.forbidden(path + ".gpuMemoryService.extraClientPods", "is not supported");
-    }
-    if (memory->text_at({"mode"}) == "InterPod" &&
-        (rules.backend != "vllm" || rules.provider != Provider::kGrove)) {
-      check.forbidden(path + ".gpuMemoryService.mode", "InterPod needs vllm on the Grove path");
-    }
+    check_gpu_memory(check, rules, component, *memory);
   }
   if (const Value* failover = check.object(*experimental, path, "failover")) {
-    check.one_of(*failover, path + ".failover", "mode", kModes);
-    const auto shadows = check.integer(*failover, path + ".failover", "numShadows");
-    if (shadows && *shadows != 1) {
-      check.invalid(path + ".failover.numShadows", *failover->find("numShadows"), "must be 1");
-    }
-    if (memory == nullptr || memory->text_at({"mode"}) != failover->text_at({"mode"})) {
-      check.invalid(path + ".failover", *failover, "needs gpuMemoryService with the same mode");
-    }
+    check_failover(check, rules, memory, *failover);
   }
   if (const Value* checkpoint = check.object(*experimental, path, "checkpoint")) {
-    constexpr std::array<std::string_view, 2> kStartup = {"Immediate", "WaitForCheckpoint"};
-    constexpr std::array<std::string_view, 2> kDeletion = {"Delete", "Retain"};
-    check.one_of(*checkpoint, path + ".checkpoint", "startupPolicy", kStartup);
-    check.one_of(*checkpoint, path + ".checkpoint", "deletionPolicy", kDeletion);
-    if (checkpoint->find("job") != nullptr && checkpoint->find("checkpointRef") != nullptr) {
-      check.invalid(path + ".checkpoint", *checkpoint, "set job or checkpointRef, not both");
-    }
+    check_checkpoint(check, rules, component, *checkpoint);
   }
 }
 
@@ -309,6 +315,7 @@ void check_component(FieldCheck& check, const ComponentRules& rules, const Compo
     check.invalid(rules.path, component.spec(), "must be an object");
     return;
   }
+  check.string(component.spec(), rules.path, "name");
   if (!is_component_name(component.name())) {
     check.invalid(
         under(rules, "name"), Value(component.name()),
@@ -324,7 +331,7 @@ void check_component(FieldCheck& check, const ComponentRules& rules, const Compo
   if (!check.ok()) {
     return;
   }
-  check_pod(check, rules, component);
+  check_pod_template(check, component.spec(), {rules.path, "podTemplate", "main"});
   if (!check.ok()) {
     return;
   }

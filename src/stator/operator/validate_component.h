@@ -17,6 +17,7 @@ struct ComponentRules {
   std::string backend;
   const json::Value* old = nullptr;  ///< the component as stored
   std::string path;                  ///< "spec.components[0]"
+  std::string discovery_mode = {};   ///< of the graph's annotation: pod, container or ""
 };
 void check_component(FieldCheck& check, const ComponentRules& rules, const Component& component);
 

@@ -10,6 +10,7 @@
 #include "stator/kube/object.h"
 #include "stator/operator/field_check.h"
 #include "stator/operator/names.h"
+#include "stator/operator/validate_object.h"
 
 namespace stator::op {
 namespace {
@@ -83,6 +84,10 @@ void check_pod_spec(FieldCheck& check, const Value& spec, const std::string& pat
 
 void check_clique(FieldCheck& check, const SetView& view, const Value& clique,
                   const std::string& path) {
+  if (!clique.is_object()) {
+    check.invalid(path, clique, "must be an object");
+    return;
+  }
   if (!is_dns_label(clique.text_at({"name"}))) {
     check.invalid(path + ".name", clique.at("name"),
                   "must be lower-case letters, digits and hyphens, with a letter or digit at both "
@@ -148,6 +153,10 @@ void check_cycles(FieldCheck& check, const SetView& view) {
 
 void check_group(FieldCheck& check, const SetView& view, const Value& group,
                  const std::string& path) {
+  if (!group.is_object()) {
+    check.invalid(path, group, "must be an object");
+    return;
+  }
   if (!is_dns_label(group.text_at({"name"}))) {
     check.invalid(path + ".name", group.at("name"),
                   "must be lower-case letters, digits and hyphens");
@@ -215,6 +224,37 @@ void check_frozen(FieldCheck& check, const Value& pods, const Value& old) {
   }
 }
 
+/// What the scheduler that places the gangs cannot do.
+void check_placer(FieldCheck& check, const Value& object, const Value& pods,
+                  const std::string& scheduler) {
+  if (scheduler == "volcano") {
+    for (const std::string_view key : {"cliques", "podCliqueScalingGroups"}) {
+      const auto& parts = pods.at(key).elements();
+      for (size_t i = 0; i < parts.size(); ++i) {
+        if (parts[i].find("topologyConstraint") != nullptr) {
+          check.forbidden(fmt::format("spec.template.{}[{}].topologyConstraint", key, i),
+                          "schedulerName volcano places without topologies");
+        }
+      }
+    }
+    if (pods.find("topologyConstraint") != nullptr) {
+      check.forbidden("spec.template.topologyConstraint",
+                      "schedulerName volcano places without topologies");
+    }
+    return;
+  }
+  constexpr std::string_view kQueue = "kai.scheduler/queue";
+  std::string_view queue = kube::label_of(object, kQueue);
+  for (size_t i = 0; i < pods.at("cliques").size(); ++i) {
+    const std::string_view own = pods.at("cliques").at(i).text_at({"labels", kQueue});
+    if (!own.empty() && !queue.empty() && own != queue) {
+      check.invalid(fmt::format("spec.template.cliques[{}].labels[{}]", i, kQueue), Value(own),
+                    fmt::format("all of a set is in one queue, {}", queue));
+    }
+    queue = queue.empty() ? own : queue;
+  }
+}
+
 void check_set(FieldCheck& check, const Value& object, const Value& spec, const Value* old) {
   check.at_least(spec, "spec", "replicas", 0);
   if (const Value* strategy = check.object(spec, "spec", "updateStrategy")) {
@@ -227,6 +267,11 @@ void check_set(FieldCheck& check, const Value& object, const Value& spec, const 
     return;
   }
   check.one_of(*pods, "spec.template", "cliqueStartupType", kStartup);
+  if (const auto delay = check.string(*pods, "spec.template", "terminationDelay");
+      delay && !is_duration(*delay)) {
+    check.invalid("spec.template.terminationDelay", *pods->find("terminationDelay"),
+                  "must be a duration, such as 4h or 1h30m");
+  }
   SetView view{.pods = *pods, .name = kube::name_of(object).name, .cliques = {}, .group_of = {}};
   for (size_t i = 0; i < cliques->size(); ++i) {
     const Value& clique = cliques->elements()[i];
@@ -242,13 +287,13 @@ void check_set(FieldCheck& check, const Value& object, const Value& spec, const 
         view.group_of.emplace(member.text(), group.text_at({"name"}));
       }
     }
-    for (size_t i = 0; i < groups->size(); ++i) {
-      check_group(check, view, groups->elements()[i],
-                  fmt::format("spec.template.podCliqueScalingGroups[{}]", i));
-    }
   }
   for (size_t i = 0; i < cliques->size(); ++i) {
     check_clique(check, view, cliques->elements()[i], fmt::format("spec.template.cliques[{}]", i));
+  }
+  for (size_t i = 0; groups != nullptr && i < groups->size(); ++i) {
+    check_group(check, view, groups->elements()[i],
+                fmt::format("spec.template.podCliqueScalingGroups[{}]", i));
   }
   std::set<std::string> schedulers;
   for (const Value& clique : cliques->elements()) {
@@ -258,6 +303,7 @@ void check_set(FieldCheck& check, const Value& object, const Value& spec, const 
     check.invalid("spec.template.cliques", Value(*schedulers.rbegin()),
                   "all cliques must have the same schedulerName");
   }
+  check_placer(check, object, *pods, *schedulers.begin());
   if (check.ok()) {
     check_cycles(check, view);
     check_names(check, view);
@@ -338,22 +384,19 @@ void set_defaults_of_set(Value& set) {
 Status validate_set(const Value& object, const Value* old) {
   FieldCheck check;
   const std::string_view kind = object.text_at({"kind"});
-  const Value* spec = check.object(object, kind, "spec");
+  check_metadata(check, object);
+  const Value* spec = check_spec(check, object);
   if (spec == nullptr) {
-    check.required("spec");
-  } else if (old != nullptr && old->find("spec") != nullptr &&
-             kube::same(*old->find("spec"), *spec)) {
+    return outcome(check, object);
+  }
+  if (old != nullptr && old->find("spec") != nullptr && kube::same(*old->find("spec"), *spec)) {
     return {};
   } else if (kind == "PodCliqueSet") {
     check_set(check, object, *spec, old);
   } else {
     check_topology(check, *spec);
   }
-  if (check.ok()) {
-    return {};
-  }
-  return Error(Code::kInvalidArgument, fmt::format("{} \"{}\" is invalid: {}", kind,
-                                                   kube::name_of(object).name, check.what()));
+  return outcome(check, object);
 }
 
 }  // namespace stator::op

@@ -15,10 +15,7 @@ struct Effectless {
   std::string_view field;
   std::string_view effect;
 };
-constexpr std::array<Effectless, 3> kEffectless = {
-    {{"gpuMemoryService", "weights are loaded by each engine itself"},
-     {"failover", "no shadow engine is started"},
-     {"checkpoint", "pods start without a snapshot"}}};
+constexpr std::array<Effectless, 0> kEffectless = {};
 
 void look(const Value& component, const std::string& path, std::vector<std::string>& warnings) {
   const Value* experimental = component.find("experimental");

@@ -7,6 +7,7 @@
 
 #include "stator/kube/base64.h"
 #include "stator/kube/object.h"
+#include "stator/operator/checkpoint.h"
 
 namespace stator::op {
 namespace {
@@ -25,7 +26,7 @@ const std::array<Ruled, 3> kRules = {
       "v1beta1",
       {"dynamographdeployments", "dynamocomponentdeployments", "dynamographdeploymentrequests",
        "dynamographdeploymentscalingadapters"}},
-     {"nvidia.com", "v1alpha1", {"dynamomodels"}},
+     {"nvidia.com", "v1alpha1", {"dynamomodels", "dynamocheckpoints"}},
      {"grove.io", "v1alpha1", {"podcliquesets", "clustertopologybindings"}}}};
 constexpr std::array<std::string_view, 4> kConverted = {
     "dynamographdeployments", "dynamocomponentdeployments", "dynamographdeploymentrequests",
@@ -54,6 +55,36 @@ Value client_config(const WebhookAddress& address, std::string_view path) {
   return config;
 }
 
+void select_namespace(const WebhookAddress& address, Value& hook) {
+  if (!address.space.empty()) {
+    Value only = Value::object();
+    only["key"] = "kubernetes.io/metadata.name";
+    only["operator"] = "In";
+    only["values"] = strings({address.space});
+    hook["namespaceSelector"]["matchExpressions"].push_back(std::move(only));
+  }
+}
+
+/// Pods that may be restored, as they are made. Without an answer they start cold.
+Value make_restore_hook(const WebhookAddress& address) {
+  Value hook = Value::object();
+  hook["name"] = "restore.stator.dev";
+  hook["clientConfig"] = client_config(address, "/restore");
+  hook["admissionReviewVersions"] = strings({"v1"});
+  hook["sideEffects"] = "None";
+  hook["failurePolicy"] = "Ignore";
+  hook["timeoutSeconds"] = kTimeoutSeconds;
+  Value rule = Value::object();
+  rule["apiGroups"] = strings({""});
+  rule["apiVersions"] = strings({"v1"});
+  rule["operations"] = strings({"CREATE"});
+  rule["resources"] = strings({"pods"});
+  hook["rules"].push_back(std::move(rule));
+  hook["objectSelector"]["matchLabels"][kLabelCandidate] = "true";
+  select_namespace(address, hook);
+  return hook;
+}
+
 Value make_configuration(const WebhookAddress& address, std::string_view kind,
                          std::string_view webhook, std::string_view path) {
   Value object = kube::make_object(kube::resource_of(kind), {"", address.name});
@@ -75,13 +106,7 @@ Value make_configuration(const WebhookAddress& address, std::string_view kind,
     }
     hook["rules"].push_back(std::move(rule));
   }
-  if (!address.space.empty()) {
-    Value only = Value::object();
-    only["key"] = "kubernetes.io/metadata.name";
-    only["operator"] = "In";
-    only["values"] = strings({address.space});
-    hook["namespaceSelector"]["matchExpressions"].push_back(std::move(only));
-  }
+  select_namespace(address, hook);
   if (!address.operator_user.empty()) {
     Value condition = Value::object();
     condition["name"] = "not-the-operator";
@@ -123,6 +148,7 @@ std::vector<Value> make_webhook_objects(const WebhookAddress& address) {
   }
   objects.push_back(make_configuration(address, "MutatingWebhookConfiguration",
                                        "defaults.stator.dev", "/defaults"));
+  objects.back()["webhooks"].push_back(make_restore_hook(address));
   objects.push_back(make_configuration(address, "ValidatingWebhookConfiguration",
                                        "validate.stator.dev", "/validate"));
   return objects;

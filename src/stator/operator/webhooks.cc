@@ -19,6 +19,7 @@
 #include "stator/net/shard.h"
 #include "stator/net/thread.h"
 #include "stator/operator/admission.h"
+#include "stator/operator/checkpoint.h"
 
 namespace stator::op {
 namespace {
@@ -94,9 +95,10 @@ class WebhookService final : public Webhooks, public net::HttpHandler {
 
   void on_request(net::HttpExchange& exchange) override {
     const std::string_view path = exchange.request().path();
-    const bool known = path == "/defaults" || path == "/validate" || path == "/convert";
+    const bool known =
+        path == "/defaults" || path == "/validate" || path == "/convert" || path == "/restore";
     if (!known) {
-      exchange.respond(404, "text/plain", "not found: /defaults, /validate, /convert\n");
+      exchange.respond(404, "text/plain", "not found: /defaults, /validate, /convert, /restore\n");
       return;
     }
     const auto review = json::parse(exchange.request().body());
@@ -125,6 +127,9 @@ class WebhookService final : public Webhooks, public net::HttpHandler {
     if (path == "/convert") {
       return review_conversion(review);
     }
+    if (path == "/restore") {
+      return review_restore(review, find_checkpoint(review));
+    }
     AdmissionContext context;
     {
       const std::lock_guard lock(mutex_);
@@ -132,6 +137,18 @@ class WebhookService final : public Webhooks, public net::HttpHandler {
     }
     return path == "/validate" ? review_validity(review, context)
                                : review_defaults(review, context);
+  }
+
+  /// What a pod could be restored from; null for one that starts cold.
+  Value find_checkpoint(const Value& review) {
+    const Value* pod = review.find_at({"request", "object"});
+    const std::string name(pod == nullptr ? std::string_view() : checkpoint_of_pod(*pod));
+    if (name.empty()) {
+      return {};
+    }
+    auto found = client_.get(kube::resource_of("DynamoCheckpoint"),
+                             {std::string(review.text_at({"request", "namespace"})), name});
+    return found ? std::move(*found) : Value();
   }
 
   std::string certificate_path() const { return folder_ + "/tls.crt"; }

@@ -45,18 +45,6 @@ TEST(Admission, AGoodGraphPassesAndABrokenOneIsNamed) {
   EXPECT_TRUE(is_allowed(review_validity(review_of(graph, "UPDATE"), context)));
 }
 
-TEST(Admission, WhatHasNoEffectIsToldAtOnce) {
-  Value graph = from_yaml(kAggregated);
-  EXPECT_EQ(review_validity(review_of(graph), {}).find_at({"response", "warnings"}), nullptr);
-  graph["spec"]["components"].mutable_elements()->at(1)["experimental"] =
-      from_yaml("{gpuMemoryService: {mode: IntraPod}, checkpoint: {enabled: false}}");
-  const Value answer = review_validity(review_of(graph), {});
-  EXPECT_TRUE(is_allowed(answer));
-  EXPECT_EQ(json::to_text(*answer.find_at({"response", "warnings"})),
-            "[\"spec.components[1].experimental.gpuMemoryService is kept, but has no effect: "
-            "weights are loaded by each engine itself\"]");
-}
-
 TEST(Admission, OnlyTheOperatorScalesPastAnAdapter) {
   const AdmissionContext context{.operator_user = "system:serviceaccount:s:op"};
   Value graph = from_yaml(kAggregated);
