@@ -434,8 +434,10 @@ const std::vector<Command> kCommands = {
          "Serves envoy.service.ext_proc.v3 for the pods of an InferencePool, or for a file with "
          "one\n"
          "ip:port a line (read again when it changes). Gateways must send request bodies:\n"
-         "FULL_DUPLEX_STREAMED or BUFFERED.\n\n"
+         "FULL_DUPLEX_STREAMED or BUFFERED. With --model prompts are compared by their tokens,\n"
+         "and with --kv-event-port by what the endpoints say they have cached.\n\n"
          "  stator epp --pool-name llama --pool-namespace llm --kubeconfig ~/.kube/config\n"
+         "  stator epp --endpoints endpoints.txt --model models/qwen3 --kv-event-port 5557\n"
          "  stator epp --endpoints endpoints.txt --grpc-port 9002",
      .positional = "",
      .setting_prefixes = "",
@@ -445,6 +447,14 @@ const std::vector<Command> kCommands = {
                  {"--kubeconfig", "file that says how to reach the cluster [the pod's own]"},
                  {"--context", "context of the kubeconfig [its current one]"},
                  {"--endpoints", "file with endpoints, without a cluster"},
+                 {"--model", "folder of the endpoints' model: count prompts in its tokens"},
+                 {"--kv-block-size", "tokens of a block, as the endpoints have it [16]"},
+                 {"--kv-event-port", "port of each endpoint's KV events (ZeroMQ), 0 = none [0]"},
+                 {"--kv-replay-port", "port where missed events are asked for, 0 = none [0]"},
+                 {"--kv-events", "follow the events that the endpoints file names", true},
+                 {"--replica-port", "port by which other pickers hear of our choices [none]"},
+                 {"--replica-host", "address by which they reach it [127.0.0.1]"},
+                 {"--replica-peers", "host:port, … of the other pickers"},
                  {"--host", "address to listen on [0.0.0.0]"},
                  {"--grpc-port", "port of external processing, 0 = any free one [9002]"},
                  {"--grpc-health-port", "port of gRPC health checks, -1 = none [9003]"},

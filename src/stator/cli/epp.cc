@@ -2,23 +2,32 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "stator/cli/cluster_client.h"
 #include "stator/cli/command.h"
 #include "stator/cli/signals.h"
 #include "stator/cli/terminal.h"
+#include "stator/core/hash.h"
 #include "stator/core/log.h"
+#include "stator/epp/endpoint_events.h"
+#include "stator/epp/model_prompts.h"
 #include "stator/epp/picker_server.h"
 #include "stator/epp/pool_watch.h"
 #include "stator/io/read_file.h"
 #include "stator/io/replace_file.h"
 #include "stator/kube/certificates.h"
 #include "stator/kube/yaml.h"
+#include "stator/kv_events/zmq_sources.h"
 #include "stator/net/shard.h"
+#include "stator/router/replicas/replica_hub.h"
+#include "stator/services/zmq_feeds.h"
 
 namespace stator::cli {
 namespace {
@@ -44,6 +53,8 @@ class EndpointFile {
     if (!documents.empty()) {
       STATOR_TRY(auto objectives, epp::read_objectives(documents.front()), path_);
       pool_.set_objectives(std::move(objectives));
+      STATOR_TRY(auto rewrites, epp::read_rewrites(documents.front()), path_);
+      pool_.set_rewrites(std::move(rewrites));
     }
     text_ = std::move(text);
     pool_.set_endpoints(endpoints);
@@ -133,6 +144,97 @@ Result<epp::PickerServerConfig> read_config(const Invocation& invocation) {
   return config;
 }
 
+Result<epp::PoolConfig> read_pool_config(const Invocation& invocation) {
+  epp::PoolConfig config;
+  STATOR_TRY(const int64_t block, whole_option(invocation, "--kv-block-size", 16, 1 << 16));
+  STATOR_TRY(const int32_t port, port_option(invocation, "--kv-event-port", 0));
+  config.block_size = static_cast<uint32_t>(std::max<int64_t>(block, 1));
+  config.event_port = static_cast<uint16_t>(std::max<int32_t>(port, 0));
+  config.follows_events = config.event_port != 0 || invocation.options.contains("--kv-events");
+  if (config.follows_events && option_of(invocation, "--model", "").empty()) {
+    return Error(
+        Code::kInvalidArgument,
+        "KV events name blocks of tokens: say with --model FOLDER whose tokenizer and chat "
+        "template count them");
+  }
+  return config;
+}
+
+/// What a picker hears of its endpoints' caches, and of its replicas' bookings.
+class PickerEars {
+ public:
+  PickerEars() = default;
+  PickerEars(const PickerEars&) = delete;
+  PickerEars& operator=(const PickerEars&) = delete;
+  ~PickerEars() { stop(); }
+
+  Status open(const Invocation& invocation, const epp::PoolConfig& config, epp::EndpointPool& pool,
+              const Clock& clock, Metrics& metrics) {
+    STATOR_CHECK(open_replicas(invocation, pool, clock, metrics));
+    if (!config.follows_events) {
+      return {};
+    }
+    STATOR_TRY(const int32_t replay, port_option(invocation, "--kv-replay-port", 0));
+    STATOR_TRY(sources_, kv_events::ZmqSources::start(clock, metrics));
+    feeds_ = services::make_zmq_feeds(*sources_, clock, metrics);
+    pool_ = &pool;
+    pool.listen_by(epp::follow_endpoints(*feeds_, pool, config.block_size,
+                                         static_cast<uint16_t>(std::max<int32_t>(replay, 0))));
+    return {};
+  }
+
+  /// Before what it tells goes.
+  void stop() {
+    if (hub_ != nullptr) {
+      hub_->stop();
+    }
+    if (pool_ != nullptr) {
+      pool_->listen_by(nullptr);  // ends the subscriptions
+    }
+  }
+
+ private:
+  Status open_replicas(const Invocation& invocation, epp::EndpointPool& pool, const Clock& clock,
+                       Metrics& metrics) {
+    STATOR_TRY(const int32_t port, port_option(invocation, "--replica-port", -1));
+    if (port < 0) {
+      return {};
+    }
+    router::ReplicaConfig config;
+    config.enabled = true;
+    config.port = static_cast<uint16_t>(port);
+    config.host = option_of(invocation, "--replica-host", config.host);
+    hub_ = router::ReplicaHub::create(config, std::nullopt, clock, metrics);
+    pool.announce_to(hub_->announcer("pool"));
+    STATOR_CHECK(hub_->listen(), "--replica-port");
+    std::vector<router::ReplicaHub::Peer> peers;
+    std::string_view list = invocation.options.contains("--replica-peers")
+                                ? std::string_view(invocation.options.at("--replica-peers"))
+                                : std::string_view();
+    while (!list.empty()) {
+      const size_t comma = std::min(list.find(','), list.size());
+      const std::string address(list.substr(0, comma));
+      STATOR_CHECK(services::check_endpoint("tcp://" + address), "--replica-peers");
+      if (address != hub_->address()) {
+        peers.push_back({.key = xxh3_64(address) | 1, .address = address});
+      }
+      list.remove_prefix(std::min(comma + 1, list.size()));
+    }
+    hub_->start({.book =
+                     [&pool](const router::ReplicaBooking& booking) {
+                       return pool.book_for_replica(booking);
+                     },
+                 .peers = [peers] { return peers; },
+                 .on_stale = [&pool](bool stale) { pool.set_load_stale(stale); }});
+    return {};
+  }
+
+  epp::EndpointPool* pool_ = nullptr;               // null: it does not listen
+  std::unique_ptr<kv_events::ZmqSources> sources_;  // null: nobody tells
+  std::unique_ptr<services::EventFeeds> feeds_;
+  std::unique_ptr<router::ReplicaHub> hub_;  // null: alone
+};
+
 }  // namespace
 
 Status run_epp(Invocation& invocation) {
@@ -150,7 +252,14 @@ Status run_epp(Invocation& invocation) {
   STATOR_CHECK(add_tls(invocation, clock, certificate, config));
   STATOR_TRY(const int32_t health_port, port_option(invocation, "--health-port", -1));
   STATOR_TRY(const int64_t drain, whole_option(invocation, "--drain-seconds", 5, 3600));
-  STATOR_TRY(auto pool, epp::EndpointPool::create(clock, metrics));
+  STATOR_TRY(const epp::PoolConfig pool_config, read_pool_config(invocation));
+  STATOR_TRY(auto pool, epp::EndpointPool::create(clock, metrics, pool_config));
+  if (const std::string model = option_of(invocation, "--model", ""); !model.empty()) {
+    STATOR_TRY(config.stream.prompts,
+               epp::make_model_prompts(model, pool_config.block_size, clock, metrics), "--model");
+  }
+  PickerEars ears;
+  STATOR_CHECK(ears.open(invocation, pool_config, *pool, clock, metrics));
   EndpointFile endpoints(file, *pool);
   std::unique_ptr<kube::Client> client;
   std::unique_ptr<epp::PoolWatch> watch;
@@ -180,6 +289,7 @@ Status run_epp(Invocation& invocation) {
   }
   server->stop(100s);
   server.reset();
+  ears.stop();
   if (client != nullptr) {
     client->stop();
     watch.reset();

@@ -15,6 +15,7 @@ constexpr std::string_view kDestination = "x-gateway-destination-endpoint";
 constexpr std::string_view kSubset = "x-gateway-destination-endpoint-subset";
 constexpr std::string_view kServed = "x-gateway-destination-endpoint-served";
 constexpr std::string_view kObjective = "x-gateway-inference-objective";
+constexpr std::string_view kRewrite = "x-gateway-model-name-rewrite";
 constexpr std::string_view kForced = "test-epp-endpoint-selection";
 constexpr std::string_view kServedEcho = "x-conformance-test-served-endpoint";
 /// What only gateways may say to us: a client's own are taken out.
@@ -198,6 +199,22 @@ StreamAnswer ExtProcStream::on_request_body(const wire::HttpBody& body) {
   return body.end_of_stream() || request_mode_ == Mode::BUFFERED ? choose() : StreamAnswer();
 }
 
+/// What a gateway or an InferenceModelRewrite wants the model to be: the body says so from here on.
+void ExtProcStream::rewrite_model(RequestFacts& facts) {
+  const auto wanted = headers_.find(kRewrite);
+  const std::string target = wanted != headers_.end() && !wanted->second.empty()
+                                 ? wanted->second
+                                 : pool_.rewrite_of(facts.model, request_id_);
+  if (facts.model_size == 0 || target == facts.model) {
+    return;
+  }
+  std::string quoted;
+  json::Writer(quoted).value(std::string_view(target));
+  body_.replace(facts.model_at, facts.model_size, quoted);
+  facts.model = target;
+  rewritten_ = true;
+}
+
 StreamAnswer ExtProcStream::choose() {
   ended_ = true;
   RequestFacts facts;
@@ -208,9 +225,25 @@ StreamAnswer ExtProcStream::choose() {
       return answer_with(immediate(400, read.error().message()));
     }
     facts = std::move(*read);
+    rewrite_model(facts);
+  }
+  std::optional<PromptReader::Prompt> prompt;
+  if (config_.prompts != nullptr && !body_.empty()) {
+    const auto path = headers_.find(":path");
+    auto counted = config_.prompts->read(
+        path == headers_.end() ? std::string_view() : std::string_view(path->second), body_);
+    if (!counted) {
+      refused_ = true;
+      return answer_with(immediate(400, counted.error().message()));
+    }
+    prompt = std::move(*counted);
   }
   PickRequest wanted{
       .request_id = request_id_, .model = facts.model, .prompt = facts.prompt, .subset = subset_};
+  if (prompt) {
+    wanted.sequences = &prompt->sequences;
+    wanted.tokens = prompt->tokens;
+  }
   if (const auto objective = headers_.find(kObjective); objective != headers_.end()) {
     wanted.priority = pool_.priority_of(objective->second);
   }
@@ -228,7 +261,11 @@ StreamAnswer ExtProcStream::choose() {
   StreamAnswer answer;
   wire::ProcessingResponse response;
   if (request_mode_ == Mode::BUFFERED && !body_.empty()) {
-    add_choice(*response.mutable_request_body()->mutable_response(), response);
+    wire::CommonResponse& common = *response.mutable_request_body()->mutable_response();
+    add_choice(common, response);
+    if (rewritten_) {
+      common.mutable_body_mutation()->set_body(body_);
+    }
     answer.responses.push_back(std::move(response));
     return answer;
   }

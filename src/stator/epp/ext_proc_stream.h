@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,8 +19,22 @@ namespace stator::epp {
 
 namespace wire = ::envoy::service::ext_proc::v3;
 
+/// Counts a prompt as its model does. Null pointers where somebody has none: then text is compared.
+class PromptReader {
+ public:
+  struct Prompt {
+    std::vector<blocks::SequenceHash> sequences;
+    uint32_t tokens = 0;
+  };
+  virtual ~PromptReader() = default;
+  /// Of a chat or completion request; nothing for other paths. kInvalidArgument: the request is
+  /// one that the model's template or tokenizer refuses (400). Thread-safe.
+  virtual Result<std::optional<Prompt>> read(std::string_view path, std::string_view body) = 0;
+};
+
 struct StreamConfig {
-  size_t body_bytes_max = size_t{20} << 20;  ///< beyond: 413
+  size_t body_bytes_max = size_t{20} << 20;         ///< beyond: 413
+  std::shared_ptr<PromptReader> prompts = nullptr;  ///< shared by all streams
   bool test_mode = false;  ///< obeys test-epp-endpoint-selection and echoes who served
 };
 
@@ -55,6 +70,7 @@ class ExtProcStream {
   StreamAnswer on_response_headers(const wire::ProcessingRequest& request);
   StreamAnswer on_response_body(const wire::HttpBody& body);
   StreamAnswer choose();
+  void rewrite_model(RequestFacts& facts);
   void read_subset(const wire::Metadata& metadata);
   void add_choice(wire::CommonResponse& common, wire::ProcessingResponse& response) const;
   void add_streamed_body(StreamAnswer& answer) const;
@@ -72,7 +88,8 @@ class ExtProcStream {
   bool ended_ = false;  ///< the request's end has been seen
   bool refused_ = false;
   bool prefilled_ = false;
-  std::string served_;  ///< who served, as the proxy says
+  bool rewritten_ = false;  ///< the body is not as the client sent it
+  std::string served_;      ///< who served, as the proxy says
   std::optional<Pick> pick_;
 };
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "stator/blocks/block_hash.h"
+#include "stator/core/hash.h"
 #include "stator/json/cursor.h"
 
 namespace stator::epp {
@@ -38,6 +39,7 @@ Status add_endpoint(const Value& entry, std::vector<Endpoint>& endpoints) {
     endpoint.address = entry.text_at({"address"});
     endpoint.is_prefill = entry.text_at({"role"}) == "prefill";
     endpoint.instance = entry.find("instance") == nullptr ? "" : entry.find("instance")->text();
+    endpoint.events = entry.text_at({"events"});
   }
   if (!is_address(endpoint.address)) {
     return Error(Code::kInvalidArgument,
@@ -64,10 +66,27 @@ std::vector<blocks::SequenceHash> hashes_of(std::string_view text, uint32_t& tok
   return sequences;
 }
 
-router::RouterConfig router_config() {
+constexpr int64_t kWeightMax = 1'000'000;
+
+/// The content of a string as it stands in a document.
+std::string unquoted(std::string_view raw) {
+  json::Cursor cursor(raw, 1);
+  std::string_view value;
+  std::string storage;
+  cursor.read_string(value, storage);
+  return std::string(value);
+}
+
+router::RouterConfig router_config(const PoolConfig& pool) {
   router::RouterConfig config;
-  config.index.kind = "ttl";
+  config.index.kind = pool.follows_events ? "chain" : "ttl";
   return config;
+}
+
+/// The same for all pickers of a pool: they tell each other of bookings by it.
+WorkerId id_of(std::string_view address) {
+  constexpr uint64_t kMask = (uint64_t{1} << 53) - 1;
+  return WorkerId((xxh3_64(address) & kMask) | 1);
 }
 
 }  // namespace
@@ -114,22 +133,79 @@ Result<std::map<std::string, double, std::less<>>> read_objectives(const Value& 
   return priorities;
 }
 
-EndpointPool::EndpointPool(std::shared_ptr<router::RouterService> answers,
-                           std::shared_ptr<router::RouterService> prefills)
-    : answers_(std::move(answers)), prefills_(std::move(prefills)) {}
+Result<Rewrites> read_rewrites(const Value& document) {
+  Rewrites rewrites;
+  const Value* list = document.find("rewrites");
+  if (list == nullptr) {
+    return rewrites;
+  }
+  for (const json::Member& rewrite : list->members()) {
+    std::vector<RewriteTarget>& targets = rewrites[rewrite.key];
+    if (rewrite.value.is_string()) {
+      targets.push_back({.model = std::string(rewrite.value.text())});
+    }
+    for (const Value& target : rewrite.value.elements()) {
+      const int64_t weight =
+          target.find("weight") == nullptr ? 1 : target.find("weight")->as_int64().value_or(-1);
+      if (weight < 0 || weight > kWeightMax) {
+        return Error(Code::kInvalidArgument,
+                     fmt::format("rewrites: a weight of '{}' must be from 0 to {}", rewrite.key,
+                                 kWeightMax));
+      }
+      targets.push_back({.model = std::string(target.text_at({"model"})),
+                         .weight = static_cast<uint32_t>(weight)});
+    }
+    const bool is_named = std::ranges::all_of(
+        targets, [](const RewriteTarget& target) { return !target.model.empty(); });
+    if (targets.empty() || !is_named) {
+      return Error(
+          Code::kInvalidArgument,
+          fmt::format("rewrites: '{}' needs a model, or a list of {{model, weight}}", rewrite.key));
+    }
+  }
+  return rewrites;
+}
 
-Result<std::unique_ptr<EndpointPool>> EndpointPool::create(const Clock& clock, Metrics& metrics) {
+EndpointPool::EndpointPool(const PoolConfig& config, std::shared_ptr<router::RouterService> answers,
+                           std::shared_ptr<router::RouterService> prefills)
+    : config_(config), answers_(std::move(answers)), prefills_(std::move(prefills)) {}
+
+Result<std::unique_ptr<EndpointPool>> EndpointPool::create(const Clock& clock, Metrics& metrics,
+                                                           const PoolConfig& config) {
   static router::ReceiptLog receipts(64);
-  STATOR_TRY(auto answers,
-             router::RouterService::create(router_config(), "pool", clock, metrics, receipts));
+  STATOR_TRY(auto answers, router::RouterService::create(router_config(config), "pool", clock,
+                                                         metrics, receipts));
   STATOR_TRY(auto prefills,
-             router::RouterService::create(router_config(), "pool", clock, metrics, receipts,
+             router::RouterService::create(router_config(config), "pool", clock, metrics, receipts,
                                            router::RouterService::Pool::kPrefill));
-  return std::unique_ptr<EndpointPool>(new EndpointPool(std::move(answers), std::move(prefills)));
+  return std::unique_ptr<EndpointPool>(
+      new EndpointPool(config, std::move(answers), std::move(prefills)));
 }
 
 void EndpointPool::set_endpoints(const std::vector<Endpoint>& endpoints) {
-  const MutexLock lock(mutex_);
+  std::shared_ptr<EndpointEvents> events;
+  std::vector<std::pair<WorkerId, std::string>> begun;
+  std::vector<WorkerId> ended;
+  {
+    const MutexLock lock(mutex_);
+    events = events_;
+    change_endpoints(endpoints, begun, ended);
+  }
+  if (events == nullptr) {
+    return;
+  }
+  // Without the lock: what ends waits for its thread, which may be telling us something.
+  for (const WorkerId id : ended) {
+    events->unfollow(id);
+  }
+  for (const auto& [id, where] : begun) {
+    events->follow(id, where);
+  }
+}
+
+void EndpointPool::change_endpoints(const std::vector<Endpoint>& endpoints,
+                                    std::vector<std::pair<WorkerId, std::string>>& begun,
+                                    std::vector<WorkerId>& ended) {
   std::set<std::string> present;
   for (const Endpoint& endpoint : endpoints) {
     present.insert(endpoint.address);
@@ -138,11 +214,14 @@ void EndpointPool::set_endpoints(const std::vector<Endpoint>& endpoints) {
       known->second.endpoint.instance = endpoint.instance;
       continue;
     }
-    const WorkerId id(next_id_++);
+    const WorkerId id = id_of(endpoint.address);
     by_address_.emplace(endpoint.address, Known{endpoint, id});
     by_id_.emplace(id.value(), endpoint.address);
     prefill_count_ += endpoint.is_prefill ? 1 : 0;
     (endpoint.is_prefill ? prefills_ : answers_)->add_worker({id, 0});
+    if (std::string where = events_of(endpoint); !where.empty()) {
+      begun.emplace_back(id, std::move(where));
+    }
   }
   for (auto it = by_address_.begin(); it != by_address_.end();) {
     if (present.contains(it->first)) {
@@ -152,10 +231,80 @@ void EndpointPool::set_endpoints(const std::vector<Endpoint>& endpoints) {
     const Known& gone = it->second;
     (gone.endpoint.is_prefill ? prefills_ : answers_)->remove_worker({gone.id, 0});
     prefill_count_ -= gone.endpoint.is_prefill ? 1 : 0;
+    ended.push_back(gone.id);
     by_id_.erase(gone.id.value());
     it = by_address_.erase(it);
   }
   synced_ = true;
+}
+
+/// Where an endpoint tells of its KV blocks; empty: nowhere.
+std::string EndpointPool::events_of(const Endpoint& endpoint) const {
+  if (!endpoint.events.empty() || config_.event_port == 0) {
+    return endpoint.events;
+  }
+  const std::string& address = endpoint.address;
+  return fmt::format("tcp://{}:{}", address.substr(0, address.rfind(':')), config_.event_port);
+}
+
+void EndpointPool::listen_by(std::shared_ptr<EndpointEvents> events) {
+  const MutexLock lock(mutex_);
+  events_ = std::move(events);
+}
+
+void EndpointPool::announce_to(std::shared_ptr<router::LoadAnnouncer> announcer) {
+  answers_->announce_to(std::move(announcer));
+}
+
+std::optional<router::LoadLease> EndpointPool::book_for_replica(
+    const router::ReplicaBooking& booking) {
+  return answers_->book_for_replica(booking);
+}
+
+void EndpointPool::set_load_stale(bool stale) {
+  answers_->set_load_stale(stale);
+}
+
+void EndpointPool::apply(WorkerId id, const std::vector<kv::KvEvent>& events) {
+  bool is_prefill = false;
+  {
+    const MutexLock lock(mutex_);
+    const auto address = by_id_.find(id.value());
+    if (address == by_id_.end()) {
+      return;
+    }
+    is_prefill = by_address_.at(address->second).endpoint.is_prefill;
+  }
+  for (const kv::KvEvent& event : events) {
+    (is_prefill ? prefills_ : answers_)->apply({id, 0}, event);
+  }
+}
+
+void EndpointPool::set_rewrites(Rewrites rewrites) {
+  const MutexLock lock(mutex_);
+  rewrites_ = std::move(rewrites);
+}
+
+std::string EndpointPool::rewrite_of(std::string_view model, std::string_view request_id) const {
+  const MutexLock lock(mutex_);
+  const auto found = rewrites_.find(model);
+  uint64_t all = 0;
+  if (found != rewrites_.end()) {
+    for (const RewriteTarget& target : found->second) {
+      all += target.weight;
+    }
+  }
+  if (all == 0) {
+    return std::string(model);
+  }
+  uint64_t at = xxh3_64(request_id) % all;
+  for (const RewriteTarget& target : found->second) {
+    if (at < target.weight) {
+      return target.model;
+    }
+    at -= target.weight;
+  }
+  return std::string(model);
 }
 
 void EndpointPool::set_objectives(std::map<std::string, double, std::less<>> priorities) {
@@ -200,8 +349,11 @@ std::vector<WorkerId> EndpointPool::allowed_by(const PickRequest& request, bool&
 }
 
 Result<Pick> EndpointPool::pick(const PickRequest& request) {
-  uint32_t tokens = 0;
-  const auto sequences = hashes_of(request.prompt, tokens);
+  uint32_t tokens = request.tokens;
+  const std::vector<blocks::SequenceHash> of_text = request.sequences == nullptr
+                                                        ? hashes_of(request.prompt, tokens)
+                                                        : std::vector<blocks::SequenceHash>();
+  const auto& sequences = request.sequences == nullptr ? of_text : *request.sequences;
   std::vector<WorkerId> allowed;
   bool restricted = false;
   bool has_prefill = false;
@@ -216,13 +368,14 @@ Result<Pick> EndpointPool::pick(const PickRequest& request) {
   if (restricted && allowed.empty()) {
     return Error(Code::kUnavailable, "no endpoint of the gateway's subset is ready");
   }
-  router::RouteRequest route{.request_id = request.request_id,
-                             .model = request.model,
-                             .prompt_tokens = tokens,
-                             .block_size = kBlockTokens,
-                             .sequences = sequences,
-                             .constraints = {.allowed = allowed},
-                             .tier = router::tier_of(0, request.priority)};
+  router::RouteRequest route{
+      .request_id = request.request_id,
+      .model = request.model,
+      .prompt_tokens = tokens,
+      .block_size = request.sequences == nullptr ? kBlockTokens : config_.block_size,
+      .sequences = sequences,
+      .constraints = {.allowed = allowed},
+      .tier = router::tier_of(0, request.priority)};
   Pick pick;
   STATOR_TRY(router::Decision decision, answers_->route(route));
   pick.lease = std::move(decision.lease);
@@ -262,9 +415,14 @@ Result<RequestFacts> read_request(std::string_view body) {
   while (cursor.next_key(key, storage)) {
     const std::string name(key);
     std::string_view value;
-    if ((name == "model" || name == "prompt") && cursor.peek() == json::Kind::kString) {
+    if (name == "model" && cursor.peek() == json::Kind::kString) {
+      cursor.skip(value);
+      facts.model_at = static_cast<size_t>(value.data() - body.data());
+      facts.model_size = value.size();
+      facts.model = unquoted(value);
+    } else if (name == "prompt" && cursor.peek() == json::Kind::kString) {
       cursor.read_string(value, other);
-      (name == "model" ? facts.model : facts.prompt) = value;
+      facts.prompt = value;
     } else if (name == "messages" || name == "prompt" || name == "input" || name == "system" ||
                name == "tools") {
       cursor.skip(value);

@@ -7,13 +7,16 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "stator/blocks/block_hash.h"
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/core/result.h"
 #include "stator/json/value.h"
+#include "stator/kv/event.h"
 #include "stator/router/receipt.h"
 #include "stator/router/router_service.h"
 
@@ -24,12 +27,23 @@ struct Endpoint {
   std::string address;        ///< ip:port
   bool is_prefill = false;    ///< computes prompts for others, and answers nobody
   std::string instance = {};  ///< how Dynamo's workers know it; empty: not
+  std::string events = {};    ///< tcp://ip:port of its KV events; empty: PoolConfig says, or none
   bool operator==(const Endpoint&) const = default;
 };
 
 /// Endpoints as a file says them: lines or a list of ip:port, or of {address, role: prefill,
 /// instance}, alone or under "endpoints". kInvalidArgument names what is wrong.
 Result<std::vector<Endpoint>> read_endpoints(const json::Value& document);
+
+/// Another model that requests for one get, by weight: an InferenceModelRewrite.
+struct RewriteTarget {
+  std::string model;
+  uint32_t weight = 1;
+};
+using Rewrites = std::map<std::string, std::vector<RewriteTarget>, std::less<>>;
+
+/// Of the same file, "rewrites": {model: target} or {model: [{model, weight}]}. kInvalidArgument.
+Result<Rewrites> read_rewrites(const json::Value& document);
 
 /// Of the same file, "objectives": {name: priority}; empty where there are none. kInvalidArgument.
 Result<std::map<std::string, double, std::less<>>> read_objectives(const json::Value& document);
@@ -39,6 +53,9 @@ struct PickRequest {
   std::string_view request_id;
   std::string_view model;
   std::string_view prompt;  ///< text whose beginning may be cached somewhere; verbatim JSON will do
+  /// The prompt's blocks and its tokens where somebody has counted them; else the text's are used.
+  const std::vector<blocks::SequenceHash>* sequences = nullptr;
+  uint32_t tokens = 0;
   std::optional<std::vector<std::string>> subset;  ///< ip:port or ip; empty list: nobody
   std::vector<std::string> forced;                 ///< by a test; beats the subset
   double priority = 0;
@@ -54,12 +71,36 @@ struct Pick {
   router::LoadLease prefill_lease;
 };
 
+/// Who tells a pool what endpoints have cached. Implementations are thread-safe.
+class EndpointEvents {
+ public:
+  virtual ~EndpointEvents() = default;
+  /// Follows an endpoint's KV events from now on, or no more. `events`: tcp://ip:port.
+  virtual void follow(WorkerId id, const std::string& events) = 0;
+  virtual void unfollow(WorkerId id) = 0;
+};
+
+struct PoolConfig {
+  uint32_t block_size = 16;     ///< tokens of a block, as the endpoints have it
+  bool follows_events = false;  ///< what is cached is heard from endpoints, not guessed
+  uint16_t event_port = 0;      ///< of endpoints that name none; 0: they have none
+};
+
 /// The endpoints there are, and the routers over them: one for those that answer, one for those
 /// that compute prompts. Where a prompt's beginning may be cached is remembered from our own
 /// choices. Thread-safe.
 class EndpointPool {
  public:
-  static Result<std::unique_ptr<EndpointPool>> create(const Clock& clock, Metrics& metrics);
+  static Result<std::unique_ptr<EndpointPool>> create(const Clock& clock, Metrics& metrics,
+                                                      const PoolConfig& config = {});
+  /// Before the first endpoint: who hears of their KV events.
+  void listen_by(std::shared_ptr<EndpointEvents> events);
+  /// Before the first endpoint: whom to tell what is booked, and what others booked.
+  void announce_to(std::shared_ptr<router::LoadAnnouncer> announcer);
+  std::optional<router::LoadLease> book_for_replica(const router::ReplicaBooking& booking);
+  void set_load_stale(bool stale);
+  /// What an endpoint has cached or dropped; of unknown ones nothing.
+  void apply(WorkerId id, const std::vector<kv::KvEvent>& events);
 
   void set_endpoints(const std::vector<Endpoint>& endpoints);
   /// Priorities of InferenceObjectives by name: what a gateway's x-gateway-inference-objective
@@ -67,6 +108,9 @@ class EndpointPool {
   void set_objectives(std::map<std::string, double, std::less<>> priorities);
   /// 0 for an objective that nobody has heard of.
   double priority_of(std::string_view objective) const;
+  void set_rewrites(Rewrites rewrites);
+  /// The model that a request for `model` is for; by weight, equal for equal request ids.
+  std::string rewrite_of(std::string_view model, std::string_view request_id) const;
   size_t size() const;
   bool has_synced() const;
 
@@ -78,18 +122,24 @@ class EndpointPool {
     Endpoint endpoint;
     WorkerId id;
   };
-  EndpointPool(std::shared_ptr<router::RouterService> answers,
+  EndpointPool(const PoolConfig& config, std::shared_ptr<router::RouterService> answers,
                std::shared_ptr<router::RouterService> prefills);
+  void change_endpoints(const std::vector<Endpoint>& endpoints,
+                        std::vector<std::pair<WorkerId, std::string>>& begun,
+                        std::vector<WorkerId>& ended) STATOR_REQUIRES(mutex_);
+  std::string events_of(const Endpoint& endpoint) const;
   std::vector<WorkerId> allowed_by(const PickRequest& request, bool& restricted) const
       STATOR_REQUIRES(mutex_);
 
+  const PoolConfig config_;
   std::shared_ptr<router::RouterService> answers_;   // shared with its tickets
   std::shared_ptr<router::RouterService> prefills_;  // shared with its tickets
   mutable Mutex mutex_;
   std::map<std::string, Known> by_address_ STATOR_GUARDED_BY(mutex_);
   std::map<uint64_t, std::string> by_id_ STATOR_GUARDED_BY(mutex_);
   std::map<std::string, double, std::less<>> objectives_ STATOR_GUARDED_BY(mutex_);
-  uint64_t next_id_ STATOR_GUARDED_BY(mutex_) = 1;
+  Rewrites rewrites_ STATOR_GUARDED_BY(mutex_);
+  std::shared_ptr<EndpointEvents> events_ STATOR_GUARDED_BY(mutex_);  // null: nobody listens
   size_t prefill_count_ STATOR_GUARDED_BY(mutex_) = 0;
   bool synced_ STATOR_GUARDED_BY(mutex_) = false;
 };
@@ -98,6 +148,9 @@ class EndpointPool {
 /// bodies of other endpoints. kInvalidArgument for a body that is no JSON object.
 struct RequestFacts {
   std::string model;
+  /// Where in the body the model's value stands, quotes included; 0 and 0: it names none.
+  size_t model_at = 0;
+  size_t model_size = 0;
   std::string prompt;
   bool stream = false;
 };

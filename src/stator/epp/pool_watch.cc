@@ -49,9 +49,15 @@ class PoolWatchService final : public PoolWatch {
         kube::Informer::Options{
             .selection = {.space = name_.space},
             .on_change = [this](const Value*, const Value*) { update_objectives(); }});
+    rewrites_ = std::make_unique<kube::Informer>(
+        client, kube::resource_of("InferenceModelRewrite"),
+        kube::Informer::Options{
+            .selection = {.space = name_.space},
+            .on_change = [this](const Value*, const Value*) { update_rewrites(); }});
     started_.store(true);
     update();
     update_objectives();
+    update_rewrites();
   }
 
  private:
@@ -86,6 +92,18 @@ class PoolWatchService final : public PoolWatch {
     pool_.set_objectives(std::move(priorities));
   }
 
+  /// An optional API, too.
+  void update_rewrites() {
+    if (!started_.load()) {
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    pool_.set_rewrites(rewrites_of(rewrites_->find(name_.space, [&](const Value& each) {
+      const std::string_view pool = each.text_at({"spec", "poolRef", "name"});
+      return pool.empty() || pool == name_.name;
+    })));
+  }
+
   kube::ObjectName name_;
   EndpointPool& pool_;
   std::atomic<bool> started_{false};
@@ -93,6 +111,7 @@ class PoolWatchService final : public PoolWatch {
   std::unique_ptr<kube::Informer> pools_;
   std::unique_ptr<kube::Informer> pods_;
   std::unique_ptr<kube::Informer> objectives_;
+  std::unique_ptr<kube::Informer> rewrites_;
 };
 
 }  // namespace
@@ -122,6 +141,29 @@ std::vector<Endpoint> endpoints_of(const Value& pool, const std::vector<Value>& 
     }
   }
   return endpoints;
+}
+
+Rewrites rewrites_of(const std::vector<Value>& objects) {
+  Rewrites rewrites;
+  for (const Value& object : objects) {
+    for (const Value& rule : object.at("spec").at("rules").elements()) {
+      std::vector<RewriteTarget> targets;
+      for (const Value& target : rule.at("targets").elements()) {
+        const int64_t weight = kube::int_at(target, {"weight"}, 1);
+        if (const std::string_view model = target.text_at({"modelRewrite"});
+            !model.empty() && weight >= 0 && weight <= UINT32_MAX) {
+          targets.push_back({std::string(model), static_cast<uint32_t>(weight)});
+        }
+      }
+      for (const Value& match : rule.at("matches").elements()) {
+        const std::string_view type = match.text_at({"model", "type"});
+        if ((type.empty() || type == "Exact") && !targets.empty()) {
+          rewrites.emplace(match.text_at({"model", "value"}), targets);  // the oldest rule wins
+        }
+      }
+    }
+  }
+  return rewrites;
 }
 
 std::unique_ptr<PoolWatch> watch_pool(kube::Client& client, const kube::ObjectName& name,

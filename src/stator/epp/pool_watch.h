@@ -17,6 +17,9 @@ namespace stator::epp {
 /// nvidia.com/dynamo-component-type.
 std::vector<Endpoint> endpoints_of(const json::Value& pool, const std::vector<json::Value>& pods);
 
+/// Of InferenceModelRewrites: rules that match a model exactly, with their targets.
+Rewrites rewrites_of(const std::vector<json::Value>& objects);
+
 /// Keeps a pool's endpoints as an InferencePool and its pods say; a server that is away leaves them
 /// as they were. Destroyed after client.stop().
 class PoolWatch {
