@@ -76,6 +76,8 @@ class Tokens(unittest.TestCase):
 
     def test_a_prompt_goes_where_its_tokens_are_cached(self):
         engines = [Publisher(), Publisher()]
+        for each in engines:
+            self.addCleanup(each.close)
         addresses = ["10.1.0.1:8000", "10.1.0.2:8000"]
         port, = free_ports(1)
         channel = self.picker(json.dumps([{"address": address, "events": engine.endpoint} for address, engine in zip(addresses, engines)]),

@@ -95,6 +95,8 @@ PLURALS = {
     "PodCliqueSet": "/apis/grove.io/v1alpha1:podcliquesets", "PodClique": "/apis/grove.io/v1alpha1:podcliques",
     "PodCliqueScalingGroup": "/apis/grove.io/v1alpha1:podcliquescalinggroups",
     "ClusterTopologyBinding": "/apis/grove.io/v1alpha1:clustertopologybindings:cluster",
+    "DeviceClass": "/apis/resource.k8s.io/v1:deviceclasses:cluster", "ResourceSlice": "/apis/resource.k8s.io/v1:resourceslices:cluster",
+    "ResourceClaim": "/apis/resource.k8s.io/v1:resourceclaims",
     "PodGang": "/apis/scheduler.grove.io/v1alpha1:podgangs",
     "InferencePool": "/apis/inference.networking.k8s.io/v1:inferencepools",
     "InferenceObjective": "/apis/inference.networking.x-k8s.io/v1alpha2:inferenceobjectives",

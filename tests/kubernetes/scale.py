@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the operator bears many graphs, and its own death: figures for docs/benchmarks/kubernetes.md.
 
-  tests/kubernetes/scale.py graphs [--nodes 100] [--graphs 1000]     time, CPU, memory until all are ready; writes at rest
+  tests/kubernetes/scale.py graphs [--nodes 100] [--graphs 1000]     time, CPU, memory until all are ready, or --limit seconds are over; then
+                                                                   how soon a change arrives, and what rest costs
   tests/kubernetes/scale.py faults [--kills 50] [--graphs 20]        killed at random points, connections broken, API server restarted: the same
                                                                    end, with few more writes
   tests/kubernetes/scale.py gangs [--racks 20] [--gangs 50]          gangs of 16, no part of one ever alone"""
@@ -62,6 +63,27 @@ def objects(plane) -> dict:
         key: "" for key in found if key.startswith("Service/")}
 
 
+def time_updates(plane, count: int) -> list[float]:
+    """Seconds from a change of a frontend's replicas to that of its Deployment, one graph after the other."""
+    took = []
+    ready = [each for each in plane.api.list("DynamoGraphDeployment", SPACE) if (each.get("status") or {}).get("state") == "successful"]
+    for value in ready[:count]:
+        value["spec"]["components"][0]["replicas"] = 2
+        name = value["metadata"]["name"]
+        try:
+            plane.api.request("PUT", plane.api.path("DynamoGraphDeployment", SPACE, name), value)
+        except ApiError:
+            continue  # its status moved meanwhile
+        begin = time.monotonic()
+        eventually(lambda name=name: plane.api.get("Deployment", f"{name}-frontend", SPACE)["spec"]["replicas"] == 2, "the change arrives", 120, 0.005)
+        took.append(time.monotonic() - begin)
+    return took
+
+
+def percentile(values: list[float], share: float) -> float | None:
+    return round(sorted(values)[min(len(values) - 1, int(len(values) * share))], 3) if values else None
+
+
 def run_graphs(arguments) -> int:
     plane = ControlPlane(arguments.nodes)
     try:
@@ -73,13 +95,17 @@ def run_graphs(arguments) -> int:
         begin, (cpu, _) = time.monotonic(), usage_of(pid)
         create_all(plane, arguments.graphs)
         created = time.monotonic() - begin
-        eventually(lambda: count_ready(plane) == arguments.graphs, "all graphs are ready", 3600, 1)
+        end = begin + arguments.limit
+        while (ready := count_ready(plane)) < arguments.graphs and time.monotonic() < end:
+            time.sleep(1)
         took, (cpu_end, memory) = time.monotonic() - begin, usage_of(pid)
+        updates = time_updates(plane, min(arguments.updates, ready))
         time.sleep(5)
         rest_begin = usage_of(pid)[0]
         time.sleep(20)
         rest = (usage_of(pid)[0] - rest_begin) / 20
-        print(json.dumps({"nodes": arguments.nodes, "graphs": arguments.graphs, "created_s": round(created, 1), "ready_s": round(took, 1),
+        print(json.dumps({"nodes": arguments.nodes, "graphs": arguments.graphs, "ready": ready, "created_s": round(created, 1),
+                          "ready_s": round(took, 1), "update_p50_s": percentile(updates, 0.5), "update_p99_s": percentile(updates, 0.99),
                           "operator_cpu_s": round(cpu_end - cpu, 1), "operator_rss_mib": round(memory), "rest_core_share": round(rest, 4)}))
         operator.close()
         return 0
@@ -244,7 +270,8 @@ def main() -> int:
         return 77
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("graphs", "faults", "gangs"))
-    for name, value in (("nodes", 100), ("graphs", 0), ("kills", 50), ("racks", 20), ("gangs", 50), ("seed", 5)):
+    for name, value in (("nodes", 100), ("graphs", 0), ("kills", 50), ("racks", 20), ("gangs", 50), ("seed", 5), ("limit", 3600),
+                        ("updates", 100)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--verbose", action="store_true", help="faults: writes by kind and verb")
     arguments = parser.parse_args()
