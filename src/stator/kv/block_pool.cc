@@ -81,7 +81,8 @@ void BlockPool::offer_to_host(uint32_t index) {
        .content = registry_.content(index),
        .parent = registry_.parent(index),
        .identity = registry_.identity(index),
-       .parent_name = parent == kNone ? std::nullopt : std::optional(registry_.name(parent))});
+       .parent_name = parent == kNone ? std::nullopt : std::optional(registry_.name(parent)),
+       .facts = order_ ? facts_[index] : EvictionOrder::Facts{}});
 }
 
 ContentId BlockPool::content_of(uint32_t index) const {
@@ -182,7 +183,9 @@ size_t BlockPool::adopt(const SequenceBlocks& sequence, size_t begin,
                                            .content = content,
                                            .parent = parent,
                                            .identity = identity,
-                                           .parent_name = name})) {
+                                           .parent_name = name,
+                                           .facts = {.depth = static_cast<uint32_t>(i),
+                                                     .registered = counts_.registrations}})) {
         give_back(i - begin + 1);
         break;
       }

@@ -14,7 +14,12 @@ blocks::ExternalHash external(blocks::SequenceHash hash) {
 
 }  // namespace
 
-HostTier::HostTier(uint32_t total_blocks, Events events) : slots_(total_blocks), record_(events) {
+HostTier::HostTier(uint32_t total_blocks, Events events, Eviction eviction)
+    : slots_(total_blocks), record_(events) {
+  if (eviction != Eviction::kLru) {
+    order_.emplace(eviction, total_blocks);
+    facts_.resize(total_blocks);
+  }
   clear();
 }
 
@@ -29,6 +34,11 @@ void HostTier::clear() {
   }
   oldest_ = kNone;
   newest_ = kNone;
+  slot_of_.clear();
+  behind_.clear();
+  if (order_) {
+    order_->clear();
+  }
   copies_.clear();
   events_.clear();
 }
@@ -50,6 +60,7 @@ void HostTier::store(const DeviceBlock& block) {
     }
     return;
   }
+  begin_order(*slot, block);
   push_newest(*slot);
   copies_.push_back({BlockCopy::Direction::kToHost, block.block, *slot});
   ++stored_total_;
@@ -64,11 +75,15 @@ std::optional<uint32_t> HostTier::take_slot() {
     free_.pop_back();
     return slot;
   }
-  const uint32_t slot = oldest_;
-  if (slot == kNone) {
+  const auto next = order_             ? order_->take()
+                    : oldest_ == kNone ? std::nullopt
+                                       : std::optional(oldest_);
+  if (!next) {
     return std::nullopt;
   }
+  const uint32_t slot = *next;
   unlink(slot);
+  end_order(slot);
   const blocks::SequenceHash name = contents_.name(slot);
   if (contents_.erase(slot)) {
     record_removed(name);
@@ -137,6 +152,7 @@ bool HostTier::adopt(uint32_t slot, const DeviceBlock& block) {
     return false;
   }
   slots_[slot].reserved = false;
+  begin_order(slot, block);
   if (inserted == ContentIndex::Inserted::kNewName) {
     record_stored(block.identity, block.parent_name);
   }
@@ -153,6 +169,9 @@ void HostTier::use(std::span<const uint32_t> slots) {
 }
 
 void HostTier::load(uint32_t slot, BlockId block) {
+  if (order_) {
+    ++facts_[slot].hits;
+  }
   push_newest(slot);
   copies_.push_back({BlockCopy::Direction::kToDevice, block, slot});
   ++loaded_total_;
@@ -166,7 +185,50 @@ std::vector<KvEventData> HostTier::take_events() {
   return std::exchange(events_, {});
 }
 
+bool HostTier::has_copies_behind(uint32_t slot) const {
+  return behind_.contains(contents_.content(slot));
+}
+
+/// A copy came: what it stands behind is dropped after it from now on.
+void HostTier::begin_order(uint32_t slot, const DeviceBlock& block) {
+  if (!order_) {
+    return;
+  }
+  facts_[slot] = block.facts;
+  slot_of_.insert_or_assign(block.content, slot);
+  ++behind_[block.parent];
+  if (const auto parent = slot_of_.find(block.parent); parent != slot_of_.end()) {
+    order_->erase(parent->second);
+  }
+}
+
+/// A copy goes; its content is still known.
+void HostTier::end_order(uint32_t slot) {
+  if (!order_) {
+    return;
+  }
+  slot_of_.erase(contents_.content(slot));
+  const ContentId parent = contents_.parent(slot);
+  const auto behind = behind_.find(parent);
+  if (--behind->second > 0) {
+    return;
+  }
+  behind_.erase(behind);
+  const auto known = slot_of_.find(parent);
+  if (known != slot_of_.end() && slots_[known->second].linked) {
+    order_->insert(known->second, facts_[known->second]);
+  }
+}
+
 void HostTier::push_newest(uint32_t slot) {
+  if (order_) {
+    slots_[slot].linked = true;
+    facts_[slot].released = ++uses_;
+    if (!has_copies_behind(slot)) {
+      order_->insert(slot, facts_[slot]);
+    }
+    return;
+  }
   slots_[slot].older = newest_;
   slots_[slot].newer = kNone;
   slots_[slot].linked = true;
@@ -177,6 +239,10 @@ void HostTier::push_newest(uint32_t slot) {
 void HostTier::unlink(uint32_t slot) {
   Slot& at = slots_[slot];
   at.linked = false;
+  if (order_) {
+    order_->erase(slot);
+    return;
+  }
   (at.older == kNone ? oldest_ : slots_[at.older].newer) = at.newer;
   (at.newer == kNone ? newest_ : slots_[at.newer].older) = at.older;
 }

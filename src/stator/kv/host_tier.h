@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "stator/blocks/block_hash.h"
+#include "stator/core/flat_map.h"
 #include "stator/kv/block_id.h"
 #include "stator/kv/block_identity.h"
 #include "stator/kv/content_index.h"
 #include "stator/kv/event.h"
+#include "stator/kv/eviction_order.h"
 
 namespace stator::kv {
 
@@ -23,8 +25,9 @@ struct BlockCopy {
 };
 
 /// The host tier (G2) of one engine: which blocks that left the device have a copy in host memory,
-/// and which copy is dropped next, the least recently used one. Like BlockPool it is bookkeeping
-/// only: it says what to copy, the model runner does. Pure; one thread.
+/// and which copy is dropped next: the least recently used one, or, in other orders, of those that
+/// no copy stands behind the one that EvictionOrder says. Like BlockPool it is bookkeeping only: it
+/// says what to copy, the model runner does. Pure; one thread.
 ///
 ///   BlockPool pool(blocks, events, &host);        // offers every block it evicts
 ///   const auto slots = host.hold(host.match(last content of the device's, blocks behind it));
@@ -44,7 +47,8 @@ class HostTier {
   /// Whether anybody will call take_events(). Off: nothing is recorded.
   enum class Events : uint8_t { kRecord, kOff };
 
-  explicit HostTier(uint32_t total_blocks, Events events = Events::kRecord);
+  explicit HostTier(uint32_t total_blocks, Events events = Events::kRecord,
+                    Eviction eviction = Eviction::kLru);
 
   uint32_t total_blocks() const { return static_cast<uint32_t>(slots_.size()); }
   uint32_t stored_blocks() const { return static_cast<uint32_t>(contents_.size()); }
@@ -56,6 +60,7 @@ class HostTier {
     ContentId parent;  ///< 0: the first of its sequence
     BlockIdentity identity;
     std::optional<blocks::SequenceHash> parent_name;
+    EvictionOrder::Facts facts{};  ///< what the device knows; its `released` is not used
   };
   /// The device is about to reuse the block. Drops the oldest copy when all slots are taken;
   /// nothing is copied when all are held, or when there is a copy already.
@@ -112,6 +117,9 @@ class HostTier {
   std::optional<uint32_t> take_slot();
   void push_newest(uint32_t slot);
   void unlink(uint32_t slot);
+  bool has_copies_behind(uint32_t slot) const;
+  void begin_order(uint32_t slot, const DeviceBlock& block);
+  void end_order(uint32_t slot);
   void record_stored(const BlockIdentity& identity, std::optional<blocks::SequenceHash> parent);
   void record_removed(blocks::SequenceHash hash);
 
@@ -120,6 +128,12 @@ class HostTier {
   ContentIndex contents_;
   uint32_t oldest_ = kNone;
   uint32_t newest_ = kNone;
+  // For all orders but LRU, which is the list above.
+  std::optional<EvictionOrder> order_;
+  std::vector<EvictionOrder::Facts> facts_;  // by slot
+  FlatMap<ContentId, uint32_t> slot_of_;     // of every copy
+  FlatMap<ContentId, uint32_t> behind_;      // how many copies stand behind a content
+  uint64_t uses_ = 0;
   Events record_;
   std::vector<BlockCopy> copies_;
   std::vector<KvEventData> events_;

@@ -31,7 +31,7 @@ struct EngineConfig {
   uint32_t block_size = 16;  ///< tokens per KV block, 1 … 1024
   uint32_t total_blocks = 16'384;
   uint32_t host_blocks = 0;                    ///< KV blocks kept in host memory, 0 = no such tier
-  kv::Eviction eviction = kv::Eviction::kLru;  ///< of the device's idle blocks
+  kv::Eviction eviction = kv::Eviction::kLru;  ///< of idle blocks, on the device and in host memory
   /// How long a request waits at most for blocks of tiers below host memory.
   Duration tier_load_timeout = std::chrono::seconds(2);
   uint32_t max_num_seqs = 256;              ///< running at once

@@ -33,7 +33,7 @@ bool Scheduler::PolicyOrder::operator()(const Sequence* a, const Sequence* b) co
 
 Scheduler::Scheduler(const EngineConfig& config, kv::BlockPool::Events events)
     : config_(config),
-      host_(config.host_blocks, events),
+      host_(config.host_blocks, events, config.eviction),
       pool_(config.total_blocks, events, config.host_blocks > 0 ? &host_ : nullptr,
             config.eviction),
       waiting_(PolicyOrder{config.policy}),

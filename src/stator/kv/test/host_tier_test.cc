@@ -216,9 +216,11 @@ TEST(HostTier, ComputedAgainItStillLeadsToTheCopiesBehindIt) {
   }
 }
 
-TEST(HostTier, CopiesAndEventsSayWhereEverythingIs) {
+class HostTierOrder : public testing::TestWithParam<Eviction> {};
+
+TEST_P(HostTierOrder, CopiesAndEventsSayWhereEverythingIs) {
   Random random(7);
-  HostTier host(8);
+  HostTier host(8, HostTier::Events::kRecord, GetParam());
   Told told;
   std::map<uint32_t, uint64_t> device;  // what the blocks hold, as a runner would
   std::map<uint32_t, uint64_t> memory;
@@ -248,6 +250,69 @@ TEST(HostTier, CopiesAndEventsSayWhereEverythingIs) {
   }
   EXPECT_GT(host.loaded_total(), 200U);
   EXPECT_GT(host.dropped_total(), 200U);
+}
+
+TEST_P(HostTierOrder, DropsACopyAfterThoseBehindIt) {
+  // A chain of six as a device evicts it, tail first; then others push it out.
+  HostTier host(6, HostTier::Events::kRecord, GetParam());
+  for (uint64_t number = 6; number >= 1; --number) {
+    host.store(on_device(0, number));
+  }
+  for (uint64_t other = 101; other <= 109; other += 2) {  // none of them stands behind another
+    host.store(on_device(0, other));
+    bool there = true;
+    for (uint64_t number = 1; number <= 6; ++number) {
+      const bool has = match(host, {number}) == 1;
+      EXPECT_TRUE(there || !has) << "a copy went before the one behind it";
+      there = has;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, HostTierOrder,
+                         testing::Values(Eviction::kLru, Eviction::kMultiLru, Eviction::kLineage,
+                                         Eviction::kValue),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+std::vector<uint64_t> left_in(const HostTier& host, std::initializer_list<uint64_t> numbers) {
+  std::vector<uint64_t> out;
+  for (const uint64_t number : numbers) {
+    if (match(host, {number}) == 1) {
+      out.push_back(number);
+    }
+  }
+  return out;
+}
+
+TEST(HostTier, EvictsByTheOrderItWasGiven) {
+  const auto fill = [](Eviction eviction) {
+    HostTier host(3, HostTier::Events::kOff, eviction);
+    // 10: often matched and old; 20: never matched, deep; 30: never matched, shallow, new.
+    HostTier::DeviceBlock often = on_device(0, 10);
+    often.facts = {.hits = 9, .depth = 0, .registered = 1};
+    HostTier::DeviceBlock deep = on_device(1, 20);
+    deep.facts = {.hits = 0, .depth = 640, .registered = 2};
+    HostTier::DeviceBlock shallow = on_device(2, 30);
+    shallow.facts = {.hits = 0, .depth = 0, .registered = 3};
+    host.store(shallow);
+    host.store(deep);
+    host.store(often);
+    return host;
+  };
+  HostTier lru = fill(Eviction::kLru);
+  lru.store(on_device(0, 40));
+  EXPECT_THAT(left_in(lru, {10, 20, 30}), ElementsAre(10, 20));
+  HostTier multi = fill(Eviction::kMultiLru);
+  for (const uint64_t number : {40, 50}) {
+    multi.store(on_device(0, number));
+  }
+  EXPECT_THAT(left_in(multi, {10, 20, 30}), ElementsAre(10)) << "what was matched often stays";
+  HostTier lineage = fill(Eviction::kLineage);
+  lineage.store(on_device(0, 40));
+  EXPECT_THAT(left_in(lineage, {10, 20, 30}), ElementsAre(20, 30)) << "the oldest registration";
+  HostTier value = fill(Eviction::kValue);
+  value.store(on_device(0, 40));
+  EXPECT_THAT(left_in(value, {10, 20, 30}), ElementsAre(10, 20)) << "the cheapest to compute again";
 }
 
 }  // namespace
