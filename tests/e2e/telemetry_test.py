@@ -269,6 +269,13 @@ class Telemetry(unittest.TestCase):
         self.assertEqual(wrong.returncode, 1)
         self.assertIn("--admin-port", wrong.stderr)
 
+    def test_other_commands_name_the_operators_listener(self):
+        for command in (("kv", "ls"), ("explain",)):
+            wrong = stator(*command, "--url", f"http://127.0.0.1:{self.port}")
+            self.assertNotEqual(wrong.returncode, 0)
+            self.assertIn("--admin-port", wrong.stderr)
+        self.assertIn("device", stator("kv", "ls", "--url", f"http://127.0.0.1:{self.admin}").stdout)
+
 
 class Collectors(unittest.TestCase):
     def start(self, *arguments: str) -> Stator:

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "stator/cli/command.h"
+#include "stator/cli/operator_listener.h"
 #include "stator/cli/terminal.h"
-#include "stator/io/read_file.h"
 #include "stator/json/value.h"
 #include "stator/net/http_client.h"
 
@@ -15,7 +15,6 @@ namespace stator::cli {
 namespace {
 
 constexpr std::string_view kDefaultUrl = "http://127.0.0.1:8000";
-constexpr uint64_t kKeyBytesMax = 4096;
 
 std::string option(const Invocation& invocation, std::string_view flag, std::string_view fallback) {
   const auto it = invocation.options.find(flag);
@@ -37,20 +36,15 @@ std::string error_text(const std::string& text) {
   return message.empty() ? text.substr(0, 300) : std::string(message);
 }
 
-/// The key in the file of --key, as servers with --api-keys want it.
-Result<net::HttpHeaderList> credentials(const Invocation& invocation) {
-  net::HttpHeaderList headers;
-  if (const std::string file = option(invocation, "--key", ""); !file.empty()) {
-    STATOR_TRY(const std::string key, io::read_file(file, kKeyBytesMax), "--key");
-    headers.emplace_back("Authorization", "Bearer " + key.substr(0, key.find_first_of(" \r\n")));
-  }
-  return headers;
-}
-
-Result<net::HttpClientResponse> get(const std::string& url, const net::HttpHeaderList& headers) {
+Result<net::HttpClientResponse> fetch(const std::string& url, const net::HttpHeaderList& headers) {
   STATOR_TRY(auto response,
              net::http_request({.method = "GET", .url = url, .headers = headers, .body = {}}),
              "no server at " + url + " (start one with `stator serve MODEL`, or give --url)");
+  return response;
+}
+
+Result<net::HttpClientResponse> get(const std::string& url, const net::HttpHeaderList& headers) {
+  STATOR_TRY(auto response, fetch(url, headers));
   if (response.status != 200) {
     return Error(Code::kInvalidArgument, fmt::format("{} answered {}: {}", url, response.status,
                                                      error_text(response.body)));
@@ -134,7 +128,7 @@ Status ask(const Invocation& invocation, const std::string& url, const std::stri
   net::HttpClientRequest call;
   call.method = "POST";
   call.url = url + "/v1/chat/completions";
-  STATOR_TRY(call.headers, credentials(invocation));
+  STATOR_TRY(call.headers, read_credentials(invocation));
   call.headers.emplace_back("Content-Type", "application/json");
   call.body = json::to_text(request);
   const net::HttpClientOptions unhurried{.timeout = Duration::zero(),
@@ -161,7 +155,7 @@ Status run_chat(Invocation& invocation) {
   const std::string url = server_url(invocation);
   std::string model = option(invocation, "--model", "");
   if (model.empty()) {
-    STATOR_TRY(const auto headers, credentials(invocation));
+    STATOR_TRY(const auto headers, read_credentials(invocation));
     STATOR_TRY(model, only_model(url, headers));
   }
   json::Value messages = json::Value::array();
@@ -188,10 +182,18 @@ Status run_chat(Invocation& invocation) {
 Status run_explain(Invocation& invocation) {
   const std::string id = invocation.positionals.empty() ? "last" : invocation.positionals.front();
   const bool as_json = invocation.options.contains("--json");
-  STATOR_TRY(const auto headers, credentials(invocation));
-  STATOR_TRY(
-      const auto response,
-      get(server_url(invocation) + "/receipts/" + id + (as_json ? "" : "?format=text"), headers));
+  STATOR_TRY(const auto headers, read_credentials(invocation));
+  const std::string url =
+      server_url(invocation) + "/receipts/" + id + (as_json ? "" : "?format=text");
+  STATOR_TRY(const auto response, fetch(url, headers));
+  if (response.status != 200) {
+    const std::string text = error_text(response.body);
+    // A receipt that is not there any more names itself; a route that is not here needs advice.
+    const bool elsewhere = wants_operator(response.status) && !text.starts_with("no routing");
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{} answered {}: {}{}{}", url, response.status, text,
+                             elsewhere ? "; " : "", elsewhere ? kOperatorHint : ""));
+  }
   print(response.body);
   if (as_json) {
     print("\n");

@@ -204,7 +204,8 @@ const std::vector<Command> kCommands = {
      .positional = "WHAT",
      .setting_prefixes = "",
      .options =
-         {{"--url", "server to ask [http://127.0.0.1:8000]"},
+         {{"--url", "server to ask [http://127.0.0.1:8000]; the operators' listener if it has one"},
+          {"--key", "file with an operator's API key"},
           {"--dir", "folder of a disk tier (--kv-disk) to look into, without a server"},
           {"--file", "of export and import"},
           {"--bytes",

@@ -9,6 +9,7 @@
 
 #include "stator/cli/command.h"
 #include "stator/cli/kv_view.h"
+#include "stator/cli/operator_listener.h"
 #include "stator/cli/terminal.h"
 #include "stator/core/clock.h"
 #include "stator/core/flat_map.h"
@@ -122,8 +123,8 @@ Status verify_folder(const Invocation& invocation, const std::string& dir) {
     print(json::to_text(out) + "\n");
   } else {
     for (const json::Value& one : damaged.elements()) {
-      print(fmt::format("{} in slot {}: {}\n", one.text_at({"block"}), one.text_at({"slot"}),
-                        one.text_at({"error"})));
+      print(fmt::format("{} in slot {}: {}\n", one.text_at({"block"}),
+                        json::to_text(one.at("slot")), one.text_at({"error"})));
     }
     print(fmt::format("{} blocks: {} good, {} damaged, {} replaced by others meanwhile\n",
                       folder.blocks().size(), good, corrupt, stale));
@@ -296,7 +297,8 @@ Status drop_folder(const Invocation& invocation, const std::string& dir) {
 }
 
 Status list_server(const Invocation& invocation, const std::string& url) {
-  STATOR_TRY(const ServerTiers server, fetch_tiers(url));
+  STATOR_TRY(const auto headers, read_credentials(invocation));
+  STATOR_TRY(const ServerTiers server, fetch_tiers(url, headers));
   if (!wants_json(invocation)) {
     print(draw_tiers(server.tiers));
     return {};
@@ -320,8 +322,9 @@ Status list_server(const Invocation& invocation, const std::string& url) {
 }
 
 /// The folder of the server's disk tier, when it is on this host.
-Result<std::string> folder_of(const std::string& url) {
-  STATOR_TRY(const ServerTiers server, fetch_tiers(url));
+Result<std::string> folder_of(const Invocation& invocation, const std::string& url) {
+  STATOR_TRY(const auto headers, read_credentials(invocation));
+  STATOR_TRY(const ServerTiers server, fetch_tiers(url, headers));
   if (server.disk_folder.empty()) {
     return Error(Code::kNotFound, fmt::format("{} has no disk tier (--kv-disk)", url));
   }
@@ -349,12 +352,10 @@ Status run_on_folder(const Invocation& invocation, const std::string& what,
   if (what == "import") {
     return import_folder(invocation, dir, file);
   }
-  if (what == "drop") {
-    return drop_folder(invocation, dir);
-  }
-  return Error(Code::kInvalidArgument,
-               fmt::format("stator kv {}: it is ls, verify, top, export, import or drop", what));
+  return drop_folder(invocation, dir);
 }
+
+constexpr std::string_view kWhats[] = {"ls", "verify", "top", "export", "import", "drop"};
 
 }  // namespace
 
@@ -362,6 +363,11 @@ Status run_kv(Invocation& invocation) {
   const std::string what = invocation.positionals.empty() ? "ls" : invocation.positionals.front();
   if (what == "hold") {
     return run_kv_hold(invocation);
+  }
+  if (std::ranges::find(kWhats, what) == std::end(kWhats)) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("stator kv {}: WHAT is ls, verify, top, export, import, drop or hold", what));
   }
   std::string dir = option(invocation, "--dir");
   if (dir.empty()) {
@@ -374,7 +380,7 @@ Status run_kv(Invocation& invocation) {
       return Error(Code::kInvalidArgument,
                    fmt::format("stator kv {} needs --dir DIR of a stopped engine", what));
     }
-    STATOR_TRY(dir, folder_of(from));
+    STATOR_TRY(dir, folder_of(invocation, from));
   }
   return run_on_folder(invocation, what, dir);
 }

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "stator/net/http_client.h"
+#include "stator/cli/operator_listener.h"
 
 namespace stator::cli {
 namespace {
@@ -87,12 +87,16 @@ ServerTiers read_tiers(std::string_view page) {
   return out;
 }
 
-Result<ServerTiers> fetch_tiers(const std::string& url) {
+Result<ServerTiers> fetch_tiers(const std::string& url, const net::HttpHeaderList& headers) {
   std::string base = url;
   while (base.ends_with('/')) {
     base.pop_back();
   }
-  STATOR_TRY(const auto answer, net::http_request({.url = base + "/metrics"}));
+  STATOR_TRY(const auto answer, net::http_request({.url = base + "/metrics", .headers = headers}));
+  if (wants_operator(answer.status)) {
+    return Error(Code::kNotFound,
+                 fmt::format("{}/metrics answers {}: {}", base, answer.status, kOperatorHint));
+  }
   ServerTiers tiers = read_tiers(answer.body);
   if (answer.status != 200 || tiers.tiers.empty()) {
     return Error(Code::kNotFound,

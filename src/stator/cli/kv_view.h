@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "stator/core/result.h"
+#include "stator/net/http_client.h"
 
 namespace stator::cli {
 
@@ -29,6 +30,6 @@ struct ServerTiers {
 };
 ServerTiers read_tiers(std::string_view metrics_page);
 /// kUnavailable and others from the request; kNotFound: nothing there speaks of KV blocks.
-Result<ServerTiers> fetch_tiers(const std::string& url);
+Result<ServerTiers> fetch_tiers(const std::string& url, const net::HttpHeaderList& headers);
 
 }  // namespace stator::cli

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "stator/cli/command.h"
+#include "stator/cli/operator_listener.h"
 #include "stator/cli/signals.h"
 #include "stator/cli/terminal.h"
 #include "stator/core/config.h"
-#include "stator/io/read_file.h"
 #include "stator/json/value.h"
 #include "stator/json/writer.h"
 #include "stator/net/http_client.h"
@@ -200,7 +200,8 @@ std::string as_json(const Look& now) {
 
 class Server {
  public:
-  Server(std::string url, std::string key) : url_(std::move(url)), key_(std::move(key)) {
+  Server(std::string url, net::HttpHeaderList headers)
+      : url_(std::move(url)), headers_(std::move(headers)) {
     while (url_.ends_with('/')) {
       url_.pop_back();
     }
@@ -212,9 +213,7 @@ class Server {
     STATOR_TRY(const auto metrics, get("/metrics"));
     if (metrics.status != 200) {
       return Error(Code::kUnavailable,
-                   fmt::format("{}/metrics answers {}: give the operators' listener (--admin-port) "
-                               "as --url, and with --api-keys an operator's --key FILE",
-                               url_, metrics.status));
+                   fmt::format("{}/metrics answers {}: {}", url_, metrics.status, kOperatorHint));
     }
     out.samples = parse_samples(metrics.body);
     STATOR_TRY(const auto health, get("/health"));
@@ -229,16 +228,13 @@ class Server {
 
  private:
   Result<net::HttpClientResponse> get(std::string_view path) const {
-    net::HttpClientRequest request{
-        .method = "GET", .url = url_ + std::string(path), .headers = {}, .body = {}};
-    if (!key_.empty()) {
-      request.headers.emplace_back("authorization", "Bearer " + key_);
-    }
-    return net::http_request(request, {.timeout = 10s});
+    return net::http_request(
+        {.method = "GET", .url = url_ + std::string(path), .headers = headers_, .body = {}},
+        {.timeout = 10s});
   }
 
   std::string url_;
-  std::string key_;
+  net::HttpHeaderList headers_;
 };
 
 }  // namespace
@@ -248,15 +244,11 @@ Status run_top(Invocation& invocation) {
     const auto given = invocation.options.find(flag);
     return given == invocation.options.end() ? std::string(fallback) : given->second;
   };
-  std::string key;
-  if (const std::string file = option("--key", ""); !file.empty()) {
-    STATOR_TRY(key, io::read_file(file, 4096), "--key");
-    key = key.substr(0, key.find_first_of(" \r\n"));
-  }
+  STATOR_TRY(auto headers, read_credentials(invocation));
   STATOR_TRY(const Duration interval, parse_duration(option("--interval", "2s")), "--interval");
   const bool as_lines = invocation.options.contains("--json");
   const bool once = invocation.options.contains("--once") || !stdout_is_terminal();
-  const Server server(option("--url", "http://127.0.0.1:8000"), std::move(key));
+  const Server server(option("--url", "http://127.0.0.1:8000"), std::move(headers));
   SystemClock clock;
   Signals signals;
   std::optional<Look> before;
