@@ -37,20 +37,41 @@ constexpr std::string_view kLora =
     "adapters are those of engine.lora_folder, or that engine servers announce";
 constexpr std::string_view kTiers = "KV tiers are configured by the kv.* settings";
 constexpr std::string_view kTraces = "see the trace.* and request_log.* settings";
+constexpr std::string_view kEngines = "the engine server's own flags decide";
+constexpr std::string_view kLearned = "router.prefill_load_model learned needs no estimator";
+constexpr std::string_view kMeasured = "use stator profile";
+constexpr std::string_view kFetches = "media are fetched as the media.* settings say";
+constexpr std::string_view kMadeMedia = "media are not generated here";
+constexpr std::string_view kPools = "one frontend routes to all pools that it finds";
+constexpr std::string_view kAgents = "use --router-session-affinity-ttl and policy classes";
 
 constexpr auto kKnown = std::to_array<Known>({
+    {"DYN_AIC_*", kLearned},
     {"DYN_AUDIT_*", kTraces},
-    {"DYN_CONTEXT_WINDOW", "GET /v1/models tells the model's own context length"},
-    {"DYN_DISABLE_FRONTEND_NVEXT", "use --trust-hints headers or --trust-hints none"},
+    {"DYN_BENCHMARK_*", kMeasured},
+    {"DYN_CUSTOM_ENCODER_CLASS", kEngines},
+    {"DYN_CUSTOM_JINJA_TEMPLATE", "put it into the model's folder as chat_template.jinja"},
+    {"DYN_DECODE_MAX_*", kMeasured},
+    {"DYN_DEFAULT_THINKING_MODE", "clients ask with chat_template_kwargs"},
+    {"DYN_DUMP_CONFIG_TO", "use --dump-config-to, or stator config"},
     {"DYN_DYNAMO_REQUEST_QUEUE_LIMIT", kQueues},
-    {"DYN_ENABLE_FORCE_INCLUDE_USAGE", "clients ask with stream_options.include_usage"},
+    {"DYN_ENABLE_RL", kEngines},
     {"DYN_ENABLE_STREAMING_REASONING_DISPATCH", kPieces},
     {"DYN_ENABLE_STREAMING_TOOL_DISPATCH", kPieces},
+    {"DYN_ENGINE_CONV_AFFINITY*", kAgents},
     {"DYN_ENGINE_REQUEST_LIMIT", kQueues},
     {"DYN_FORWARDPASS_METRIC_PORT", "engines' passes are metrics of the worker's system port"},
+    {"DYN_FRONTEND_ROUTE_EXTENSIONS", "routes are those of the binary"},
+    {"DYN_GLOBAL_ROUTER_*", kPools},
     {"DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS", kDrain},
     {"DYN_GRPC_INITIAL_*", "gRPC windows grow by themselves"},
     {"DYN_HEALTH_CHECK_*", kHealth},
+    {"DYN_HTTP_CONCURRENCY", kFetches},
+    {"DYN_HTTP_CONNECT_TIMEOUT", kFetches},
+    {"DYN_HTTP_KEEPALIVE_TIMEOUT", kFetches},
+    {"DYN_HTTP_MAX_*", kFetches},
+    {"DYN_HTTP_POOL_TIMEOUT", kFetches},
+    {"DYN_HTTP_TIMEOUT", kFetches},
     {"DYN_HTTP_PRE_COMMIT_ERROR_PEEK_MS", "the status is always sent with the first token"},
     {"DYN_HTTP_SVC_CONFIG_METRICS_POLL_INTERVAL_SECS",
      "what is known of models changes with their workers' records"},
@@ -63,16 +84,20 @@ constexpr auto kKnown = std::to_array<Known>({
     {"DYN_LOGGING_*", kLogs},
     {"DYN_LOG_USE_LOCAL_TZ", "log lines have UTC times"},
     {"DYN_LORA_*", kLora},
-    {"DYN_MAX_OUTPUT_TOKENS", "requests without a limit may use the model's whole context"},
-    {"DYN_METADATA_HEADER", "the prefix of forwarded headers cannot be changed"},
+    {"DYN_MODEL_PATH", "name the model as the argument of stator serve or worker"},
     {"DYN_MULTIMODAL_LOADER_CACHE_GB", kMedia},
-    {"DYN_PARENT_DGD_K8S_NAME", "set by Dynamo's operator; not needed"},
+    {"DYN_OMNI_*", kMadeMedia},
+    {"DYN_PARENT_DGD_K8S_NAME*", "set by Dynamo's operator; not needed"},
     {"DYN_PREFILL_DRAIN_TIMEOUT_S", kDrain},
+    {"DYN_PREFILL_MAX_*", kMeasured},
+    {"DYN_PREFIX_MAX_*", kMeasured},
     {"DYN_REQUEST_PLANE", kPlanes},
     {"DYN_EVENT_PLANE*", kPlanes},
     {"DYN_REQUEST_TRACE*", kTraces},
     {"DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS", "load is given back when a request ends"},
     {"DYN_ROUTER_ACTIVE_SEQUENCE_DIRECT_ZMQ", kPlanes},
+    {"DYN_ROUTER_BLOCK_SIZE", "stator router has --block-size"},
+    {"DYN_ROUTER_ENDPOINT", "stator router finds workers by discovery"},
     {"DYN_ROUTER_OVERLAP_REFRESH_AFTER_SECS", "the index is read when a request is routed"},
     {"DYN_ROUTER_POSITIONAL_SEARCH_MODE", "there is one index, and it is exact"},
     {"DYN_ROUTER_WORKER_SELECTION_POLICY", "use --router"},
@@ -80,20 +105,36 @@ constexpr auto kKnown = std::to_array<Known>({
     {"DYN_RUNTIME_INHIBITED_DURATION_SECS", "how long a failing worker is left out is learned"},
     {"DYN_RUNTIME_MAX_BLOCKING_THREADS", "use frontend.compute_threads"},
     {"DYN_SDK_DISABLE_ANSI_LOGGING", kLogs},
+    {"DYN_SGLANG_*", kEngines},
+    {"DYN_SGL_*", kEngines},
+    {"DYN_SQUEEZE_*", kAgents},
     {"DYN_SYSTEM_STARTING_HEALTH_STATUS", kHealth},
     {"DYN_SYSTEM_USE_ENDPOINT_HEALTH_STATUS", kHealth},
     {"DYN_TCP_TLS_*", "use rpc.* settings"},
+    {"DYN_THUNDERAGENT_*", kAgents},
     {"DYN_TOKENIZER_CACHE_EXTEND", "later turns always extend what an earlier one left"},
     {"DYN_TOPOLOGY_*", "a worker's labels say where it is"},
+    {"DYN_TRTLLM_*", kEngines},
+    {"DYN_VLLM_*", kEngines},
     {"DYN_WORKER_GRACEFUL_SHUTDOWN_TIMEOUT", kDrain},
     {"DYN_ZMQ_*", kEvents},
 });
+
+constexpr std::string_view kWeight = "router.prefill_load_scale (STATOR_ROUTER_PREFILL_LOAD_SCALE)";
 
 // Read beside the variable of a setting: older names, and parts of its value.
 constexpr auto kThrough = std::to_array<Known>({
     {"DYN_FILE_KV", "discovery.backend file (STATOR_DISCOVERY_BACKEND)"},
     {"DYN_HEALTH_CHECK_ENABLED", "frontend.canary_interval (STATOR_FRONTEND_CANARY_INTERVAL)"},
+    {"DYN_KV_OVERLAP_SCORE_WEIGHT", kWeight},
     {"DYN_LOGGING_JSONL", "log.format (STATOR_LOG_FORMAT)"},
+    {"DYN_OVERLAP_SCORE_WEIGHT", kWeight},
+    {"DYN_ROUTER_CONDITIONAL_DISAGG", "router.conditional_disagg_policy isl_bounding"},
+    {"DYN_ROUTER_CONDITIONAL_DISAGG_CONFIG", "router.conditional_disagg_* settings"},
+    {"DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT_DECAY",
+     "router.overlap_credit_decay (STATOR_ROUTER_OVERLAP_CREDIT_DECAY)"},
+    {"DYN_ROUTER_KV_OVERLAP_SCORE_WEIGHT", kWeight},
+    {"DYN_ROUTER_LOAD_AWARE", "router.mode kv without overlap and KV events"},
     {"DYN_STORE_KV", "discovery.backend (STATOR_DISCOVERY_BACKEND)"},
     {"DYN_METRICS_*", "frontend.histograms (STATOR_FRONTEND_HISTOGRAMS)"},
     {"DYN_SYSTEM_ENABLED", "system.port (STATOR_SYSTEM_PORT)"},
@@ -101,8 +142,8 @@ constexpr auto kThrough = std::to_array<Known>({
 });
 
 /// DYN_ROUTER_EVENT_THREADS → --router-event-threads
-std::string flag_of(std::string_view variable) {
-  std::string flag = "--";
+std::string flag_of(std::string_view variable, std::string_view prefix) {
+  std::string flag(prefix);
   for (const char c : variable.substr(std::string_view("DYN_").size())) {
     flag += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
@@ -135,8 +176,10 @@ DynamoFinding assess(const ConfigSchema& schema, const std::string& name) {
       return {name, DynamoFinding::Kind::kIgnored, std::string(known.advice)};
     }
   }
-  if (const auto advice = unused_flag_advice(flag_of(name))) {
-    return {name, DynamoFinding::Kind::kIgnored, std::string(*advice)};
+  for (const std::string_view prefix : {"--", "--dyn-"}) {
+    if (const auto advice = unused_flag_advice(flag_of(name, prefix))) {
+      return {name, DynamoFinding::Kind::kIgnored, std::string(*advice)};
+    }
   }
   return {name, DynamoFinding::Kind::kUnknown, "not a variable that we know of Dynamo"};
 }

@@ -36,6 +36,7 @@ constexpr auto kRenamed = std::to_array<Renamed>({
     {"--kv-overlap-score-weight", "--router-prefill-load-scale"},
     {"--num-gpu-blocks-override", "--kv-blocks"},
     {"--num-workers", "--workers"},
+    {"--reasoning-field-name", "--frontend-reasoning-field"},
     {"--router-decode-active-request-weight", "--router-active-request-weight"},
     {"--router-kv-events", "--router-use-kv-events"},
     {"--router-kv-overlap-score-credit", "--router-overlap-credit"},
@@ -75,17 +76,27 @@ constexpr std::string_view kOneIndex = "there is one index, exact and read witho
 // Known, and without effect here.
 constexpr auto kUnused = std::to_array<Unused>({
     {"--admission-control", false, "thresholds that are set apply (router.active_*_threshold)"},
+    {"--aic-attention-dp-size", false, kAic},
     {"--aic-backend", false, kAic},
+    {"--aic-backend-version", false, kAic},
     {"--aic-model-path", false, kAic},
+    {"--aic-moe-ep-size", false, kAic},
+    {"--aic-moe-tp-size", false, kAic},
+    {"--aic-mtp-seed", false, kAic},
+    {"--aic-nextn", false, kAic},
+    {"--aic-nextn-accept-rates", false, kAic},
     {"--aic-system", false, kAic},
     {"--aic-tp-size", false, kAic},
     {"--bootstrap-ports", false, kMocker},
     {"--chat-processor", false, "texts are always prepared natively"},
     {"--connector", false, "the engine server's own flag decides"},
     {"--custom-backend-metrics-endpoint", false, "engines are scraped by their adapters"},
+    {"--custom-jinja-template", false, "put it into the model's folder as chat_template.jinja"},
     {"--dyn-chat-processor", false, "texts are always prepared natively"},
     {"--dyn-debug-perf", true, "stator_frontend_* and dynamo_frontend_stage_* metrics tell"},
+    {"--dyn-default-thinking-mode", false, "clients ask with chat_template_kwargs"},
     {"--dyn-enable-structural-tag", true, kTag},
+    {"--dyn-endpoint-types", false, "worker.task and the model's template decide"},
     {"--dyn-preprocess-workers", false, "use --frontend-compute-threads"},
     {"--dyn-structural-tag", false, kTag},
     {"--dyn-structural-tag-schema", false, kTag},
@@ -103,6 +114,7 @@ constexpr auto kUnused = std::to_array<Unused>({
     {"--extra-engine-args", false, "give its values as flags: --block-size, --max-num-seqs, …"},
     {"--fpm-trace", true, "use --forward-passes"},
     {"--grpc-metrics-port", false, "metrics are on the HTTP port, or on --admin-port"},
+    {"--frontend-route-extension", false, "routes are those of the binary"},
     {"--health-check-payload", false, "frontend.canary_interval asks idle workers for a token"},
     {"--interactive", true, "use stator chat"},
     {"--kv-state-endpoint", false, "KV events come from the worker that serves"},
@@ -392,8 +404,86 @@ bool is_truthy(const std::optional<std::string>& text) {
   return word == "1" || word == "true" || word == "yes" || word == "on";
 }
 
+constexpr std::string_view kConditional = "DYN_ROUTER_CONDITIONAL_DISAGG_";
+
+/// A member of DYN_ROUTER_CONDITIONAL_DISAGG_CONFIG, a JSON object with the names that end `name`
+/// in lower case. What is no object comes back as it is: no setting takes it.
+std::optional<std::string> conditional_member(std::string_view name) {
+  const auto text = read_env("DYN_ROUTER_CONDITIONAL_DISAGG_CONFIG");
+  if (!text) {
+    return std::nullopt;
+  }
+  const auto object = json::parse(*text);
+  if (!object || !object->is_object()) {
+    return text;
+  }
+  std::string member(name.substr(kConditional.size()));
+  std::ranges::transform(member, member.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const json::Value* value = object->find(member);
+  if (value == nullptr || value->is_null()) {
+    return std::nullopt;
+  }
+  return value->is_string() ? std::string(value->as_string().value_or("")) : json::to_text(*value);
+}
+
+/// The older weight of overlaps, under its three names.
+std::optional<std::string> overlap_weight() {
+  for (const char* name : {"DYN_ROUTER_KV_OVERLAP_SCORE_WEIGHT", "DYN_OVERLAP_SCORE_WEIGHT",
+                           "DYN_KV_OVERLAP_SCORE_WEIGHT"}) {
+    if (auto value = read_env(name)) {
+      return value;
+    }
+  }
+  return std::nullopt;
+}
+
+/// What DYN_ROUTER_LOAD_AWARE makes of a variable; the preset wins over its own value.
+std::optional<std::string> load_aware_value(std::string_view name) {
+  static constexpr auto kPreset = std::to_array<Renamed>({
+      {"DYN_ROUTER_ASSUME_KV_REUSE", "false"},
+      {"DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT", "0"},
+      {"DYN_ROUTER_MODE", "kv"},
+      {"DYN_ROUTER_TRACK_PREFILL_TOKENS", "true"},
+      {"DYN_ROUTER_USE_KV_EVENTS", "false"},
+  });
+  const auto entry = std::ranges::find(kPreset, name, &Renamed::theirs);
+  if (entry == kPreset.end() || !is_truthy(read_env("DYN_ROUTER_LOAD_AWARE"))) {
+    return std::nullopt;
+  }
+  return std::string(entry->ours);
+}
+
+/// What stands for a variable of the router that is not there.
+std::optional<std::string> router_stand_in(std::string_view name) {
+  if (name == "DYN_ROUTER_OVERLAP_SCORE_CREDIT_DECAY") {
+    return read_env("DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT_DECAY");
+  }
+  if (name == "DYN_ROUTER_PREFILL_LOAD_SCALE") {
+    return overlap_weight();
+  }
+  if (name == "DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT") {
+    const auto weight = overlap_weight();
+    const bool zero = weight && weight->find_first_not_of("0.") == std::string::npos;
+    return zero ? std::optional<std::string>("0") : std::nullopt;
+  }
+  if (!name.starts_with(kConditional)) {
+    return std::nullopt;
+  }
+  auto member = conditional_member(name);
+  const bool asked = read_env("DYN_ROUTER_CONDITIONAL_DISAGG_CONFIG").has_value() ||
+                     is_truthy(read_env("DYN_ROUTER_CONDITIONAL_DISAGG"));
+  if (!member && asked && name.ends_with("_POLICY")) {
+    return "isl_bounding";
+  }
+  return member;
+}
+
 /// What stands for a variable that is not there: an older name, or another that implies it.
 std::optional<std::string> stand_in(std::string_view name) {
+  if (auto value = router_stand_in(name)) {
+    return value;
+  }
   if (name == "DYN_DISCOVERY_BACKEND") {
     return read_env("DYN_STORE_KV");
   }
@@ -428,6 +518,9 @@ std::optional<std::string> read_dynamo_env(const std::string& name) {
   auto value = read_env(name);
   if (!name.starts_with("DYN_")) {
     return value;
+  }
+  if (auto preset = load_aware_value(name)) {
+    return preset;
   }
   if (!value) {
     return stand_in(name);

@@ -181,7 +181,7 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
                   "how long requests may finish after SIGTERM, then other workers take them over",
                   {.flag = "drain-timeout"});
   schema.integer("engine.block_size", engine.block_size, 1, 1024, "tokens per KV block",
-                 {.flag = "block-size"});
+                 {.flag = "block-size", .env_peer = "DYN_KV_CACHE_BLOCK_SIZE"});
   schema.bytes("engine.kv_cache_bytes", worker.kv_cache_bytes,
                "KV cache per worker (cpu engine), touched only as used",
                {.flag = "kv-cache-bytes"});

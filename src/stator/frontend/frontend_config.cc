@@ -63,7 +63,8 @@ void describe_http(ConfigSchema& schema, net::HttpServerConfig& http) {
 
 void describe_kserve(ConfigSchema& schema, FrontendConfig& config) {
   schema.boolean("kserve.grpc_server", config.kserve_grpc_server,
-                 "serve gRPC (KServe v2) on a port of its own, too");
+                 "serve gRPC (KServe v2) on a port of its own, too",
+                 {.env_peer = "DYN_KSERVE_GRPC_SERVER"});
   schema.integer("kserve.grpc_port", config.kserve_grpc_port, 0, 65535,
                  "that port, 0 = any free one");
 }
@@ -156,7 +157,7 @@ void describe_protocols(ConfigSchema& schema, FrontendConfig& config) {
   schema.boolean("frontend.strip_preamble", config.strip_preamble,
                  "drop the first line of a system prompt if it is Claude Code's billing header, "
                  "which changes with each request and would spoil every prefix cache",
-                 {.flag = "strip-anthropic-preamble"});
+                 {.flag = "strip-anthropic-preamble", .env_peer = "DYN_STRIP_ANTHROPIC_PREAMBLE"});
   responses::describe(schema, config.responses);
   batches::describe(schema, config.batches);
   media::describe(schema, config.media);

@@ -66,18 +66,21 @@ void describe(ConfigSchema& schema, DisaggregationConfig& config) {
                 "never; little of it is uncached; prefill workers are busy; either)",
                 {.env_peer = "DYN_ROUTER_CONDITIONAL_DISAGG_POLICY"});
   schema.integer("router.conditional_disagg_eff_isl_threshold", config.uncached_tokens_max, 0,
-                 1 << 24,
-                 "isl_bounding: fewer uncached tokens than this stay at the decode worker");
+                 1 << 24, "isl_bounding: fewer uncached tokens than this stay at the decode worker",
+                 {.env_peer = "DYN_ROUTER_CONDITIONAL_DISAGG_EFF_ISL_THRESHOLD"});
   schema.number("router.conditional_disagg_eff_isl_ratio_threshold", config.uncached_ratio_max, 0,
-                1, "isl_bounding: and less than this part of the prompt");
+                1, "isl_bounding: and less than this part of the prompt",
+                {.env_peer = "DYN_ROUTER_CONDITIONAL_DISAGG_EFF_ISL_RATIO_THRESHOLD"});
   schema.number(
       "router.conditional_disagg_prefill_busy_threshold", config.prefill_busy_fraction, -1, 1e6,
       "prefill_load: a prefill worker is busy beyond this part of max_num_batched_tokens, "
-      "-1 = router.queue_threshold");
+      "-1 = router.queue_threshold",
+      {.env_peer = "DYN_ROUTER_CONDITIONAL_DISAGG_PREFILL_BUSY_THRESHOLD"});
   schema.number("router.conditional_disagg_decode_busy_threshold", config.decode_busy_fraction, -1,
                 1,
                 "a decode worker with more than this part of its blocks in use computes no "
-                "prompt, -1 = no limit");
+                "prompt, -1 = no limit",
+                {.env_peer = "DYN_ROUTER_CONDITIONAL_DISAGG_DECODE_BUSY_THRESHOLD"});
   schema.boolean("router.enforce_disagg", config.enforced,
                  "requests fail rather than run without a prefill worker",
                  {.env_peer = "DYN_ENFORCE_DISAGG"});

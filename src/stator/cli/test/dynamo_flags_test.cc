@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <set>
 
 namespace stator::cli {
@@ -94,6 +95,47 @@ TEST(DynamoFlags, TheLoadAwarePresetWins) {
       ElementsAre("--port", "1", "--router-mode=kv", "--router-overlap-credit=0",
                   "--router-use-kv-events=false", "--router-assume-kv-reuse=false",
                   "--router-track-prefill-tokens=true"));
+}
+
+/// A variable of the environment while the object lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(DynamoVariables, TheLoadAwarePresetWins) {
+  const Variable mode("DYN_ROUTER_MODE", "random");
+  EXPECT_EQ(read_dynamo_env("DYN_ROUTER_MODE"), "random");
+
+  const Variable preset("DYN_ROUTER_LOAD_AWARE", "true");
+  EXPECT_EQ(read_dynamo_env("DYN_ROUTER_MODE"), "kv");
+  EXPECT_EQ(read_dynamo_env("DYN_ROUTER_USE_KV_EVENTS"), "false");
+  EXPECT_EQ(read_dynamo_env("DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT"), "0");
+}
+
+TEST(DynamoVariables, TheObjectOfConditionalDisaggregationGivesItsMembers) {
+  const Variable object("DYN_ROUTER_CONDITIONAL_DISAGG_CONFIG",
+                        R"({"eff_isl_threshold":512,"decode_busy_threshold":null})");
+  EXPECT_EQ(read_dynamo_env("DYN_ROUTER_CONDITIONAL_DISAGG_POLICY"), "isl_bounding");
+  EXPECT_EQ(read_dynamo_env("DYN_ROUTER_CONDITIONAL_DISAGG_EFF_ISL_THRESHOLD"), "512");
+  EXPECT_EQ(read_dynamo_env("DYN_ROUTER_CONDITIONAL_DISAGG_DECODE_BUSY_THRESHOLD"), std::nullopt);
+}
+
+TEST(DynamoVariables, ConditionalDisaggregationAloneBoundsPrompts) {
+  const Variable asked("DYN_ROUTER_CONDITIONAL_DISAGG", "1");
+  EXPECT_EQ(read_dynamo_env("DYN_ROUTER_CONDITIONAL_DISAGG_POLICY"), "isl_bounding");
+}
+
+TEST(DynamoVariables, AnOlderWeightOfZeroIsNoCredit) {
+  const Variable weight("DYN_OVERLAP_SCORE_WEIGHT", "0.0");
+  EXPECT_EQ(read_dynamo_env("DYN_ROUTER_PREFILL_LOAD_SCALE"), "0.0");
+  EXPECT_EQ(read_dynamo_env("DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT"), "0");
 }
 
 TEST(DynamoFlags, LeaveWhatNobodyKnows) {

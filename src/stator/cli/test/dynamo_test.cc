@@ -21,7 +21,11 @@ TEST(Dynamo, NamesTheSettingOfAVariable) {
   EXPECT_EQ(port.advice, "http.port (STATOR_HTTP_PORT)");
   for (const char* name :
        {"DYN_ROUTER_MODE", "DYN_DISABLE_FRONTEND_NVEXT", "DYN_NAMESPACE", "DYN_STORE_KV",
-        "DYN_USE_KV_EVENTS", "DYN_LOGGING_JSONL", "DYN_ENABLE_FORCE_INCLUDE_USAGE"}) {
+        "DYN_USE_KV_EVENTS", "DYN_LOGGING_JSONL", "DYN_ENABLE_FORCE_INCLUDE_USAGE",
+        "DYN_KSERVE_GRPC_SERVER", "DYN_STRIP_ANTHROPIC_PREAMBLE", "DYN_KV_CACHE_BLOCK_SIZE",
+        "DYN_ROUTER_LOAD_AWARE", "DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT_DECAY",
+        "DYN_OVERLAP_SCORE_WEIGHT", "DYN_ROUTER_CONDITIONAL_DISAGG",
+        "DYN_ROUTER_CONDITIONAL_DISAGG_CONFIG"}) {
     EXPECT_EQ(assess(name).kind, DynamoFinding::Kind::kMapped) << name;
   }
 }
@@ -30,6 +34,10 @@ TEST(Dynamo, SaysWhatToUseInsteadOfOthers) {
   EXPECT_EQ(assess("DYN_HTTP_PRE_COMMIT_ERROR_PEEK_MS").kind, DynamoFinding::Kind::kIgnored);
   EXPECT_EQ(assess("DYN_ROUTER_EVENT_THREADS").kind, DynamoFinding::Kind::kIgnored);
   EXPECT_EQ(assess("DYN_METRICS_TTFT_MIN").kind, DynamoFinding::Kind::kMapped);
+  // Its flag is --dyn-preprocess-workers.
+  EXPECT_EQ(assess("DYN_PREPROCESS_WORKERS").advice, "use --frontend-compute-threads");
+  EXPECT_EQ(assess("DYN_TRTLLM_MAX_BATCH_SIZE").advice, "the engine server's own flags decide");
+  EXPECT_EQ(assess("DYN_AIC_NEXTN").kind, DynamoFinding::Kind::kIgnored);
   EXPECT_EQ(assess("DYN_NO_SUCH_THING").kind, DynamoFinding::Kind::kUnknown);
 }
 
