@@ -162,6 +162,13 @@ class DryRun(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["differences"], 0)
 
+    def test_a_power_limit_below_the_fleet_is_refused(self):
+        done = stator("planner", "--dry-run", "t.jsonl", "--min-workers", "2", "--worker-watts", "700", "--power-limit", "1000")
+
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("2 workers of 700 W", done.stderr)
+        self.assertIn("1000 W", done.stderr)
+
     def test_a_budget_below_the_fleet_is_refused(self):
         done = stator("planner", "--dry-run", "t.jsonl", "--gpus-per-worker", "8", "--max-gpu-budget", "4")
         self.assertEqual(done.returncode, 2)

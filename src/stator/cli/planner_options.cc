@@ -39,8 +39,6 @@ constexpr std::string_view kIgnored[] = {"environment",
                                          "report_output_dir",
                                          "live_dashboard_port",
                                          "control_api_port",
-                                         "enable_power_awareness",
-                                         "total_gpu_power_limit",
                                          "model_name",
                                          "namespace",
                                          "scheduling"};
@@ -59,6 +57,13 @@ class FileReader {
     if (sla && !by_forecast_ && !by_load_) {
       return Error(Code::kInvalidArgument,
                    "one of enable_throughput_scaling and enable_load_scaling must be true");
+    }
+    if (by_power_) {
+      if (power_limit_ < 0) {
+        return Error(Code::kInvalidArgument,
+                     "enable_power_awareness needs total_gpu_power_limit, in watts");
+      }
+      config_.power.limit_watts = power_limit_;
     }
     if (!policy_given_) {
       config_.policy = !sla || (by_load_ && !by_forecast_) ? planner::PolicyKind::kLoad
@@ -102,7 +107,10 @@ class FileReader {
         {"prefill_scale_down_queue_tokens", &c.easy.prefill_down},
         {"decode_scale_up_kv_rate", &c.easy.decode_up},
         {"decode_scale_down_kv_rate", &c.easy.decode_down},
-        {"start_up_seconds", &c.start_up_s}};
+        {"start_up_seconds", &c.start_up_s},
+        {"total_gpu_power_limit", &power_limit_},
+        {"prefill_power_watts_per_replica", &c.power.prefill_watts},
+        {"decode_power_watts_per_replica", &c.power.decode_watts}};
     for (const auto& [name, field] : numbers) {
       if (key == name) {
         return number(key, value, *field);
@@ -135,6 +143,8 @@ class FileReader {
       by_forecast_ = flag;
     } else if (key == "enable_load_scaling") {
       by_load_ = flag;
+    } else if (key == "enable_power_awareness") {
+      by_power_ = flag;
     } else if (key == "advisory") {
       advisory = advisory || flag;
     } else if (key == "load_predictor_log1p") {
@@ -154,7 +164,8 @@ class FileReader {
   const json::Value& file_;
   planner::PlannerConfig& config_;
   std::string target_ = "throughput";
-  bool by_forecast_ = true, by_load_ = false, policy_given_ = false;
+  double power_limit_ = -1;
+  bool by_forecast_ = true, by_load_ = false, by_power_ = false, policy_given_ = false;
 };
 
 }  // namespace
@@ -195,6 +206,9 @@ Result<planner::PlannerConfig> read_planner_config(const Invocation& invocation,
   STATOR_CHECK(read_number<uint32_t>(invocation, "--gpus-per-worker", 1, 1024, c.gpus_per_worker));
   STATOR_CHECK(
       read_number<int32_t>(invocation, "--max-gpu-budget", -1, 1'000'000, c.max_gpu_budget));
+  STATOR_CHECK(read_number(invocation, "--power-limit", -1.0, 1e12, c.power.limit_watts));
+  STATOR_CHECK(read_number(invocation, "--worker-watts", 0.0, 1e9, c.power.decode_watts));
+  STATOR_CHECK(read_number(invocation, "--prefill-watts", 0.0, 1e9, c.power.prefill_watts));
   STATOR_CHECK(
       read_number<int32_t>(invocation, "--min-gpu-budget", -1, 1'000'000, c.min_gpu_budget));
   STATOR_CHECK(
@@ -237,6 +251,9 @@ std::vector<CommandOption> policy_options() {
       {"--gpus-per-worker", "[1]"},
       {"--max-gpu-budget", "-1: none [-1]"},
       {"--min-gpu-budget", "-1: none [-1]"},
+      {"--power-limit", "watts of all workers together, -1: none [-1]"},
+      {"--worker-watts", "--power-limit: of a worker, or of one that decodes"},
+      {"--prefill-watts", "--power-limit: of a worker that computes prompts"},
       {"--predictor", "of throughput and reference: constant, kalman, arima, seasonal [arima]"},
       {"--throughput-interval", "seconds [180]"},
       {"--load-interval", "seconds [5]"},

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "stator/core/result.h"
+#include "stator/planner/power.h"
 #include "stator/planner/predictor.h"
 
 namespace stator::planner {
@@ -55,6 +56,7 @@ struct PlannerConfig {
   uint32_t gpus_per_worker = 1;
   int32_t max_gpu_budget = -1;  ///< -1: none
   int32_t min_gpu_budget = -1;
+  PowerBudget power;               ///< of all workers together
   uint32_t coexistence_floor = 0;  ///< workers that another controller counts on
 
   PredictorConfig predictor{.kind = PredictorKind::kArima, .arima_log1p_fallback = true};

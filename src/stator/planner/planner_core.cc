@@ -118,6 +118,17 @@ Status validate(const PlannerConfig& c) {
         "the smallest fleet takes {} GPUs ({} workers of {}), the budget is {}", least,
         std::max(c.min_workers, c.coexistence_floor), c.gpus_per_worker, c.max_gpu_budget));
   }
+  if (c.power.limit_watts >= 0) {
+    const uint32_t fewest = std::max(c.min_workers, c.coexistence_floor);
+    if (!(c.power.decode_watts > 0)) {
+      return refuse("a power limit needs the watts of a worker (decode_watts, prefill_watts)");
+    }
+    if (fewest * c.power.decode_watts > c.power.limit_watts) {
+      return refuse(fmt::format(
+          "the smallest fleet draws {} W ({} workers of {} W), the limit is {} W",
+          fewest * c.power.decode_watts, fewest, c.power.decode_watts, c.power.limit_watts));
+    }
+  }
   if (c.min_gpu_budget >= 0 && c.max_gpu_budget >= 0 && c.min_gpu_budget > c.max_gpu_budget) {
     return refuse(fmt::format("min_gpu_budget ({}) is above max_gpu_budget ({})", c.min_gpu_budget,
                               c.max_gpu_budget));
@@ -379,6 +390,31 @@ void PlannerCore::clamp(const Inputs& inputs, Decision& decision) const {
         std::min(std::max(*decision.workers, pool.min_workers), config_.max_workers);
     decision.workers = wanted == 0 ? 0 : clamp_single(wanted, pool, budget);
   }
+  limit_power(inputs, pool.min_workers, decision);
+}
+
+/// Last of all: whatever was decided, the fleet draws no more than it may.
+void PlannerCore::limit_power(const Inputs& inputs, uint32_t least, Decision& decision) const {
+  if (config_.power.limit_watts < 0 || (!decision.workers && !decision.prefill_workers)) {
+    return;
+  }
+  const PairSize current{inputs.prefill.expected, inputs.decode.expected};
+  const PairSize wanted{decision.prefill_workers.value_or(current.prefill),
+                        decision.workers.value_or(current.decode)};
+  const PairSize fewest{current.prefill > 0 ? least : 0, least};
+  const PowerClamp clamped = clamp_power(current, wanted, fewest, config_.power);
+  if (!clamped.staged && !clamped.limited) {
+    return;
+  }
+  decision.workers = clamped.size.decode;
+  if (decision.prefill_workers) {
+    decision.prefill_workers = clamped.size.prefill;
+  }
+  decision.reason = clamped.staged ? "power_rebalance_staged" : "capped_by_power";
+  decision.text += fmt::format("; {} workers draw {:.0f} of {:.0f} W{}",
+                               clamped.size.prefill + clamped.size.decode,
+                               config_.power.draw(clamped.size), config_.power.limit_watts,
+                               clamped.staged ? ", the growing pool waits for the other" : "");
 }
 
 Decision PlannerCore::tick(const Inputs& inputs) {

@@ -45,6 +45,7 @@ class PlannerCore {
   void plan_prompts(const Inputs& inputs, Decision& decision);
   void plan_idle(const Inputs& inputs, Decision& decision);
   void clamp(const Inputs& inputs, Decision& decision) const;
+  void limit_power(const Inputs& inputs, uint32_t least, Decision& decision) const;
 
   PlannerConfig config_;
   const EngineTiming engine_;
