@@ -21,6 +21,7 @@
 #include "stator/kube/work_queue.h"
 #include "stator/net/thread.h"
 #include "stator/operator/names.h"
+#include "stator/operator/operator_metrics.h"
 #include "stator/operator/reconcile.h"
 #include "stator/operator/request.h"
 #include "stator/operator/ssh_secret.h"
@@ -64,6 +65,23 @@ std::string make_key(std::string_view what, const kube::ObjectName& name) {
   return fmt::format("{}/{}/{}", what, name.space, name.name);
 }
 
+/// Kinds that operators of this family count by what they are at.
+bool is_own_kind(std::string_view kind) {
+  return kind.starts_with("Dynamo");
+}
+
+std::string_view kind_of_key(std::string_view key) {
+  return key.starts_with(kGraphKey)       ? "DynamoGraphDeployment"
+         : key.starts_with(kRequestKey)   ? "DynamoGraphDeploymentRequest"
+         : key.starts_with(kComponentKey) ? "DynamoComponentDeployment"
+                                          : "unknown";
+}
+
+std::string_view space_of_key(std::string_view key) {
+  const size_t first = key.find('/') + 1;
+  return key.substr(first, key.find('/', first) - first);
+}
+
 class OperatorController final : public Controller {
  public:
   OperatorController(kube::Client& client, ClusterFacts& facts, ControllerOptions options,
@@ -83,6 +101,7 @@ class OperatorController final : public Controller {
                                 "Reconciliations that failed and come again")),
         seconds_(metrics.histogram("stator_operator_reconcile_duration_seconds",
                                    "Time of one reconciliation", kBounds)),
+        dashboards_(metrics),
         companions_(std::move(companions)) {
     metrics.gauge_callback("stator_operator_queue_depth", "Objects that wait for reconciliation",
                            {}, [this] { return static_cast<double>(queue_.size()); });
@@ -213,7 +232,11 @@ class OperatorController final : public Controller {
                            kube::label_of(object, kLabelGraph));
       };
       options.on_change = [this](const Value* before, const Value* after) {
-        on_change(after == nullptr ? *before : *after);
+        const Value& object = after == nullptr ? *before : *after;
+        if (is_own_kind(object.text_at({"kind"}))) {
+          dashboards_.on_object(object.text_at({"kind"}), kube::name_of(object), after);
+        }
+        on_change(object);
       };
       informers_.emplace(kept.kind, std::make_unique<kube::Informer>(
                                         client_, kube::resource_of(kept.kind), std::move(options)));
@@ -302,7 +325,9 @@ class OperatorController final : public Controller {
     while (const auto key = queue_.take()) {
       const TimePoint begin = clock_.now();
       const Status done = reconcile(*key);
-      seconds_.observe(std::chrono::duration<double>(clock_.now() - begin).count());
+      const Duration took = clock_.now() - begin;
+      seconds_.observe(std::chrono::duration<double>(took).count());
+      dashboards_.on_reconciled(kind_of_key(*key), space_of_key(*key), done, took);
       reconciles_.add();
       if (!done) {
         errors_.add();
@@ -511,6 +536,7 @@ class OperatorController final : public Controller {
   Counter reconciles_;
   Counter errors_;
   Histogram seconds_;
+  OperatorMetrics dashboards_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> ready_{false};
   std::mutex wake_mutex_;

@@ -20,6 +20,7 @@
 #include "stator/net/thread.h"
 #include "stator/operator/admission.h"
 #include "stator/operator/checkpoint.h"
+#include "stator/operator/operator_metrics.h"
 
 namespace stator::op {
 namespace {
@@ -53,6 +54,7 @@ class WebhookService final : public Webhooks, public net::HttpHandler {
         denials_(metrics.counter("stator_operator_webhook_denials_total", "Objects refused")),
         seconds_(metrics.histogram("stator_operator_webhook_duration_seconds", "Time of one review",
                                    kBounds)),
+        dashboards_(metrics),
         shards_(1, clock, metrics) {}
 
   ~WebhookService() override {
@@ -116,7 +118,13 @@ class WebhookService final : public Webhooks, public net::HttpHandler {
                 {{"why", std::string(answer.text_at({"response", "status", "message"}))}});
     }
     exchange.respond(200, "application/json", json::to_text(answer));
-    seconds_.observe(std::chrono::duration<double>(clock_.now() - begin).count());
+    const Duration took = clock_.now() - begin;
+    seconds_.observe(std::chrono::duration<double>(took).count());
+    if (path == "/validate") {
+      dashboards_.on_reviewed(review->text_at({"request", "kind", "kind"}),
+                              review->text_at({"request", "operation"}),
+                              allowed == nullptr || allowed->as_bool().value_or(true), took);
+    }
   }
 
  private:
@@ -308,6 +316,7 @@ class WebhookService final : public Webhooks, public net::HttpHandler {
   Counter requests_;
   Counter denials_;
   Histogram seconds_;
+  OperatorMetrics dashboards_;
   std::string folder_;
   std::string used_;  ///< the certificate in the files
   std::mutex mutex_;
