@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import yaml
@@ -64,7 +65,7 @@ def manifests_of(source: str, url: str) -> list[tuple[str, str]]:
 
 
 # Product, nodes, GPUs of a node, MiB of a GPU, architecture of the CPU.
-PRODUCTS = (("NVIDIA-H100-80GB-HBM3", 40, 8, 81559, "amd64"), ("NVIDIA-H200", 8, 8, 143771, "amd64"), ("NVIDIA-B200", 8, 8, 183359, "amd64"),
+PRODUCTS = (("NVIDIA-H100-80GB-HBM3", 40, 8, 81559, "amd64"), ("NVIDIA-H200", 24, 8, 143771, "amd64"), ("NVIDIA-B200", 24, 8, 183359, "amd64"),
             ("NVIDIA-GB200", 16, 4, 189471, "arm64"), ("NVIDIA-GB300", 16, 4, 288000, "arm64"))
 DEVICES = {"rdma/ib": "64", "rdma/shared_ib": "64", "vpc.amazonaws.com/efa": "64", "ephemeral-storage": "20Ti", "cpu": "256", "memory": "4Ti",
            "pods": "110", **{f"networking.gke.io.networks/rdma-{number}{suffix}": "64" for number in range(8) for suffix in ("", ".IP")}}
@@ -97,6 +98,7 @@ def add_devices(plane: ControlPlane) -> None:
 class Trial:
     def __init__(self, plane: ControlPlane, pods_max: int):
         self.plane, self.api, self.pods_max = plane, plane.api, pods_max
+        self.lock = threading.Lock()
 
     def result(self, number: str, text: str, seconds: float) -> tuple[str, str]:
         try:
@@ -106,6 +108,7 @@ class Trial:
         space = f"trial-{number}"
         self.plane.make_namespace(space)
         self.make_claims(text, space)
+        self.add_nodes_for(documents)
         try:
             return self.run(text, documents, space, seconds)
         finally:
@@ -115,6 +118,23 @@ class Trial:
                         self.api.delete(kind, name, space)
             with contextlib.suppress(ApiError):
                 self.api.request("DELETE", self.api.path("Pod", space) + "?gracePeriodSeconds=0")
+
+    def add_nodes_for(self, part) -> None:
+        """Nodes as a manifest selects them, where the cluster has none."""
+        if isinstance(part, list):
+            for each in part:
+                self.add_nodes_for(each)
+        if not isinstance(part, dict):
+            return
+        labels = part.get("nodeSelector")
+        if isinstance(labels, dict) and labels:
+            with self.lock:
+                nodes = [each["metadata"]["labels"] for each in self.api.list("Node")]
+                if not any(labels.items() <= each.items() for each in nodes):
+                    for number in range(8):
+                        self.plane.add_node(f"node-{len(nodes) + number}", 8, dict(labels), DEVICES)
+        for each in part.values():
+            self.add_nodes_for(each)
 
     def make_claims(self, text: str, space: str) -> None:
         names = set(CLAIM.findall(text))
@@ -157,7 +177,7 @@ class Trial:
             watched.append((kind, document["metadata"]["name"]))
         if suffix:
             return "accepted", f"{pods} pods: not made"
-        if "ComputeDomain" in text or "resourceSharing" in text or "deviceClassName" in text:
+        if re.search(r"ComputeDomain|resourceSharing|deviceClassName|resourceClaims:", text):
             return "accepted", "its pods need devices of classes that only a driver has: not waited for"
         end = time.monotonic() + seconds
         waiting = "nothing to wait for"
@@ -258,7 +278,7 @@ def main() -> int:
         print(f"skipped: {missing()}")
         return 77
     places = {"grove": (arguments.grove, "https://github.com/ai-dynamo/grove"), "dynamo": (arguments.dynamo, "https://github.com/ai-dynamo/dynamo")}
-    sources = {title: [each for each in manifests_of(*place) if arguments.match in each[0]] for title, place in places.items()
+    sources = {title: [each for each in manifests_of(*place) if re.search(arguments.match, each[0])] for title, place in places.items()
                if (not arguments.only or arguments.only == title) and (place[0] or arguments.only)}
     if arguments.render_only:
         results = {title: [(name, *render(text)) for name, text in found] for title, found in sources.items()}

@@ -192,6 +192,11 @@ Value graph_around(const Value& component) {
   return around;
 }
 
+bool is_alone(const Value& component) {
+  return component.find_at({"metadata", "ownerReferences"}) == nullptr &&
+         kube::annotation_of(component, kAnnotationMadeBy).empty();
+}
+
 std::vector<Value> make_component_objects(const Value& component, const Environment& environment) {
   const Value around = graph_around(component);
   const Graph graph(around, environment);
@@ -218,6 +223,9 @@ std::vector<Value> make_component_objects(const Value& component, const Environm
                                 .worker_hash = pods.worker_hash};
   std::ranges::move(make_services(services), std::back_inserter(made));
   std::ranges::move(make_entries(services), std::back_inserter(made));
+  if (is_alone(component)) {
+    std::ranges::move(make_shared_objects(graph, environment), std::back_inserter(made));
+  }
   return made;
 }
 

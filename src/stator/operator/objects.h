@@ -27,7 +27,11 @@ std::vector<json::Value> make_component_deployments(const Graph& graph,
                                                     std::string_view hash,
                                                     std::string_view restart_id);
 
-/// Deployment or LeaderWorkerSet, Services and Ingress of a component on its own (v1beta1).
+/// Whether no graph has made a component: then it brings its accounts itself.
+bool is_alone(const json::Value& component);
+
+/// Deployment or LeaderWorkerSet first, then Services and Ingress of a component (v1beta1), and
+/// what a graph would have made for it, if none has.
 std::vector<json::Value> make_component_objects(const json::Value& component,
                                                 const Environment& environment);
 

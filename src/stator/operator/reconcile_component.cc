@@ -133,7 +133,9 @@ Plan plan_component(const ComponentView& view, const Environment& environment) {
     if (graph != nullptr && kube::name_of(child).name.starts_with("dynamo-model-")) {
       child["metadata"]["ownerReferences"] = *graph;  // the components of one model share it
     }
-    plan.apply.push_back(std::move(child));
+    const std::string_view kind = child.text_at({"kind"});
+    const bool once = kind == "PersistentVolumeClaim" || kind == "Secret";
+    (once ? plan.create : plan.apply).push_back(std::move(child));
   }
   keep_pods(view, plan.apply.front());
   const Value& main = plan.apply.front();

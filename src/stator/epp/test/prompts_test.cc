@@ -5,6 +5,7 @@
 #include <set>
 
 #include "stator/blocks/block_hash.h"
+#include "stator/core/random.h"
 #include "stator/epp/ext_proc_stream.h"
 #include "stator/epp/pool_watch.h"
 #include "stator/kube/yaml.h"
@@ -108,6 +109,34 @@ TEST_F(Prompts, TheGatewayRenamesTheModel) {
     removed.insert(key);
   }
   EXPECT_TRUE(removed.contains("x-gateway-model-name-rewrite"));
+}
+
+TEST_F(Prompts, ARenamedBodyDiffersInItsModelOnly) {
+  make();
+  Random random(7);
+  const std::vector<std::string> parts = {"\"a\":[1,{\"model\":2}]", "\"model\": \"x\\u00e9\\\"\"",
+                                          "\"prompt\":\"p\"",        "\"n\" : 1e3",
+                                          "\"model\":\"last\"",      "\"messages\":[]"};
+  for (int round = 0; round < 300; ++round) {
+    std::string text = "{";
+    for (uint64_t i = random.below(6); i > 0; --i) {
+      text += (text.size() > 1 ? ", " : " ") + parts[random.below(parts.size())];
+    }
+    text += "}";
+    const StreamAnswer answer =
+        ask(text, {{"x-gateway-model-name-rewrite", "new"}}, Mode::BUFFERED);
+    ASSERT_EQ(answer.responses.size(), 1U) << text;
+    const auto& common = answer.responses[0].request_body().response();
+    auto before = json::parse(text).value();
+    if (before.find("model") == nullptr) {
+      EXPECT_FALSE(common.has_body_mutation()) << text;
+      continue;
+    }
+    const auto after = json::parse(common.body_mutation().body());
+    ASSERT_TRUE(after) << common.body_mutation().body();
+    before["model"] = "new";
+    EXPECT_EQ(*after, before) << text;
+  }
 }
 
 TEST_F(Prompts, RewritesShareRequestsByWeight) {

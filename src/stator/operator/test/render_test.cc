@@ -267,5 +267,25 @@ spec:
   EXPECT_TRUE(is_mounted);
 }
 
+TEST(Render, AComponentOnItsOwnBringsItsAccount) {
+  const std::vector<Value> manifests = {from_yaml(R"(
+apiVersion: nvidia.com/v1beta1
+kind: DynamoComponentDeployment
+metadata: {name: alone, namespace: llm}
+spec:
+  backendFramework: vllm
+  name: decode
+  type: decode
+  podTemplate: {spec: {containers: [{name: main, image: reg/vllm-runtime:1.2.3}]}}
+)")};
+  const auto made = render(manifests, {});
+  ASSERT_TRUE(made) << made.error().message();
+  const Value* deployment = find_object(*made, "Deployment", "alone");
+  ASSERT_NE(deployment, nullptr);
+  const std::string account(
+      deployment->text_at({"spec", "template", "spec", "serviceAccountName"}));
+  EXPECT_NE(find_object(*made, "ServiceAccount", account), nullptr) << account;
+}
+
 }  // namespace
 }  // namespace stator::op
