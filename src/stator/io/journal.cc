@@ -16,6 +16,7 @@
 #include "stator/core/hash.h"
 #include "stator/io/io_error.h"
 #include "stator/io/mapped_file.h"
+#include "stator/io/records.h"
 #include "stator/io/replace_file.h"
 
 namespace stator::io {
@@ -114,17 +115,20 @@ Status Journal::load(const std::function<void(std::string_view)>& take) {
   if (!all.starts_with(kMagic)) {
     return Error(Code::kCorrupt, fmt::format("{} is no journal of Stator's: move it away", path_));
   }
-  size_t at = kMagic.size();
-  while (all.size() - at >= sizeof(Head)) {
-    Head head{};
-    std::memcpy(&head, all.data() + at, sizeof(head));
-    const std::string_view record = all.substr(at + sizeof(head), head.length);
-    if (record.size() != head.length || head_of(record).check != head.check) {
-      break;
-    }
-    take(record);
-    at += sizeof(head) + record.size();
-  }
+  const size_t at =
+      kMagic.size() + read_records(all.substr(kMagic.size()), [&](std::string_view rest) -> size_t {
+        Head head{};
+        if (rest.size() < sizeof(head)) {
+          return 0;
+        }
+        std::memcpy(&head, rest.data(), sizeof(head));
+        const std::string_view record = rest.substr(sizeof(head), head.length);
+        if (record.size() != head.length || head_of(record).check != head.check) {
+          return 0;
+        }
+        take(record);
+        return sizeof(head) + record.size();
+      });
   bytes_ = at;
   dropped_ = all.size() - at;
   if (dropped_ > 0 && ::ftruncate(file_.get(), static_cast<off_t>(at)) != 0) {

@@ -12,6 +12,7 @@
 #include "stator/core/raw_bytes.h"
 #include "stator/io/io_error.h"
 #include "stator/io/read_file.h"
+#include "stator/io/records.h"
 #include "stator/io/replace_file.h"
 
 namespace stator::storage {
@@ -76,15 +77,16 @@ Replayed replay(std::span<const std::byte> checkpoint, std::span<const std::byte
     puts.push_back(record);
   };
   for (const auto part : {checkpoint, journal}) {
-    out.good_bytes = 0;
-    for (size_t at = 0; at + JournalRecord::kBytes <= part.size(); at += JournalRecord::kBytes) {
-      const auto record = decode_record(part.subspan(at, JournalRecord::kBytes));
+    const std::string_view bytes(reinterpret_cast<const char*>(part.data()), part.size());
+    out.good_bytes = io::read_records(bytes, [&](std::string_view rest) -> size_t {
+      const auto record =
+          decode_record(std::as_bytes(std::span(rest.substr(0, JournalRecord::kBytes))));
       if (!record) {
-        break;
+        return 0;
       }
       apply(*record);
-      out.good_bytes = at + JournalRecord::kBytes;
-    }
+      return JournalRecord::kBytes;
+    });
   }
   for (size_t i = 0; i < puts.size(); ++i) {
     if (put_of[puts[i].slot] == i) {

@@ -20,15 +20,12 @@
 #include <vector>
 
 #include "stator/core/log.h"
-#include "stator/core/raw_bytes.h"
 #include "stator/io/io_error.h"
+#include "stator/storage/keep_request.h"
 
 namespace stator::storage {
 namespace {
 
-constexpr std::string_view kMagic("STKEEP1\0", 8);
-constexpr size_t kHead = 16;
-constexpr size_t kNameMax = 200;
 constexpr size_t kUsersMax = 64;
 constexpr int kPollMs = 200;
 /// A keeper that does not answer within this time is as good as none.
@@ -127,15 +124,14 @@ class Keeper {
 
   /// False: the line has ended.
   bool hear(Line& line) {
-    std::array<std::byte, kHead + kNameMax + 1> bytes{};
+    std::array<std::byte, KeepRequest::kHead + KeepRequest::kNameMax + 1> bytes{};
     const ssize_t got = ::recv(line.fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    const auto count = static_cast<size_t>(std::max<ssize_t>(got, 0));
-    if (!line.name.empty() || count <= kHead || count > kHead + kNameMax ||
-        std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
+    const auto request = decode_keep_request(
+        std::span<const std::byte>(bytes).first(static_cast<size_t>(std::max<ssize_t>(got, 0))));
+    if (!line.name.empty() || !request) {
       return false;
     }
-    const std::string name(reinterpret_cast<const char*>(bytes.data()) + kHead, count - kHead);
-    const auto wanted = get_raw<uint64_t>(bytes, 8);
+    const auto& [wanted, name] = *request;
     if (std::ranges::find(lines_, name, &Line::name) != lines_.end()) {
       answer_with(line.fd.get(), Answer::kInUse, false, -1);
       return false;
@@ -221,10 +217,7 @@ Status serve_kept_memory(const KeeperOptions& options, const std::function<bool(
 Result<KeptMemory> KeptMemory::take(const std::string& socket, std::string_view name,
                                     uint64_t bytes) {
   STATOR_TRY(io::FileDescriptor line, connect_to(socket));
-  std::string request(kMagic);
-  request.resize(kHead);
-  put_raw(std::as_writable_bytes(std::span(request)), 8, bytes);
-  request += name.substr(0, kNameMax);
+  const std::string request = encode(KeepRequest{.bytes = bytes, .name = std::string(name)});
   std::array<uint8_t, 2> reply{};
   iovec part{reply.data(), reply.size()};
   Control control;
