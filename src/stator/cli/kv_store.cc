@@ -72,6 +72,36 @@ Result<size_t> count_blocks(storage::CacheService& cache, std::string_view text)
   return cache.count(*space, names);
 }
 
+/// What a router asks: it knows sequence hashes, no namespaces.
+Result<std::string> check_blocks(storage::CacheService& cache, std::string_view text) {
+  STATOR_TRY(const json::Value body, json::parse(text, {.values_max = kNamesMax}));
+  const json::Value* const hashes = body.find("block_hashes");
+  if (hashes == nullptr || !hashes->is_array()) {
+    return Error(Code::kInvalidArgument, "block_hashes is needed");
+  }
+  std::vector<kv::LineageHash> names;
+  blocks::SequenceHash before;
+  for (const json::Value& hash : hashes->elements()) {
+    const auto number = hash.as_uint64();
+    const auto name = number ? kv::LineageHash::make(static_cast<uint32_t>(names.size()),
+                                                     blocks::SequenceHash(*number), before)
+                             : std::nullopt;
+    if (!name) {
+      return Error(Code::kInvalidArgument, "block_hashes are numbers of 64 bits");
+    }
+    before = blocks::SequenceHash(*number);
+    names.push_back(*name);
+  }
+  std::string out;
+  json::Writer json(out);
+  json.begin_object().key("ranges").begin_array();
+  for (const auto& [first, behind] : cache.ranges(names)) {
+    json.begin_array().value(uint64_t{first}).value(uint64_t{behind}).end_array();
+  }
+  json.end_array().end_object();
+  return out;
+}
+
 struct Address {
   std::string host;
   uint16_t port = 0;
@@ -167,6 +197,11 @@ class StoreServer final : private net::HttpHandler {
       respond(exchange, count ? Answer{.body = std::make_shared<const std::string>(
                                            fmt::format(R"({{"count":{}}})", *count))}
                               : answer_error(count.error()));
+    } else if (path == storage::kStoreCheck && request.method() == "POST") {
+      auto ranges = check_blocks(cache_, request.body());
+      respond(exchange,
+              ranges ? Answer{.body = std::make_shared<const std::string>(std::move(*ranges))}
+                     : answer_error(ranges.error()));
     } else {
       respond(exchange, answer_error(Error(Code::kNotFound, "nothing answers here")));
     }

@@ -18,6 +18,7 @@
 #include "stator/discovery/memory_discovery.h"
 #include "stator/discovery/static_discovery.h"
 #include "stator/frontend/remote_router.h"
+#include "stator/frontend/shared_cache.h"
 #include "stator/net/loopback.h"
 
 namespace stator::cli {
@@ -135,6 +136,16 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
     sources.announcer = [&hub = *process->replicas_](const std::string& model) {
       return hub.announcer(model);
     };
+  }
+  if (!settings.router.url.empty() && !settings.router.shared_cache.empty()) {
+    return Error(Code::kInvalidArgument,
+                 "router.url and router.shared_cache exclude each other: give the shared cache to "
+                 "the router that decides");
+  }
+  if (!settings.router.shared_cache.empty()) {
+    STATOR_TRY(sources.advisor, frontend::SharedCache::start({settings.router.shared_cache,
+                                                              settings.router.shared_cache_timeout},
+                                                             clock, metrics));
   }
   if (!settings.router.url.empty()) {
     STATOR_TRY(sources.advisor,

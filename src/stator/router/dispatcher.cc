@@ -79,7 +79,8 @@ RouteRequest OwnedRequest::view() const {
                        .tier = tier,
                        .holds_blocks = holds_blocks,
                        .session = session,
-                       .media_json = media_json};
+                       .media_json = media_json,
+                       .shared_blocks = shared_blocks};
   request.constraints.allowed = allowed;
   request.constraints.excluded = excluded;
   request.constraints.required_taints = required_taints;
@@ -118,6 +119,7 @@ OwnedRequest own(const RouteRequest& request, TimePoint arrival) {
                            constraints.preferred_taints.end()},
       .override = request.override,
       .holds_blocks = request.holds_blocks,
+      .shared_blocks = request.shared_blocks,
       .expected_output_tokens = request.expected_output_tokens,
       .tier = request.tier,
       .arrival = arrival};

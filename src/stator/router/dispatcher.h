@@ -45,6 +45,7 @@ struct OwnedRequest {
   std::vector<std::pair<std::string, float>> preferred_taints;
   CostOverride override;
   bool holds_blocks = true;
+  uint32_t shared_blocks = 0;
   std::optional<uint32_t> expected_output_tokens;
   int32_t tier = 0;
   TimePoint arrival{};

@@ -25,6 +25,7 @@ struct PolicyRequest {
   uint32_t prompt_blocks = 0;  ///< a partial one included
   std::span<const blocks::SequenceHash> sequences{};
   uint32_t expected_output_tokens = 0;  ///< 0 = not said
+  uint32_t shared_blocks = 0;           ///< see RouteRequest
   CostConfig cost;                      ///< the operator's, with what the request overrides
 };
 
@@ -59,7 +60,14 @@ struct PolicyInput {
                                  {.device_overlap = static_cast<double>(overlap_blocks[row]),
                                   .host_extension = static_cast<double>(lower.host_blocks),
                                   .disk_extension = static_cast<double>(lower.disk_blocks)},
-                                 request.shape);
+                                 request.shape) +
+           request.cost.shared_multiplier * shared_beyond(row) * request.shape.block_size;
+  }
+  /// Blocks that a cache of all workers has behind those that this one has in any tier.
+  double shared_beyond(size_t row) const {
+    const LowerTiers lower = lower_tiers.empty() ? LowerTiers{} : lower_tiers[row];
+    const uint32_t own = overlap_blocks[row] + lower.host_blocks + lower.disk_blocks;
+    return request.shared_blocks > own ? request.shared_blocks - own : 0;
   }
   /// Prompt tokens this worker would have to compute.
   double uncached_tokens(size_t row) const {

@@ -15,6 +15,9 @@
 namespace stator::router {
 namespace {
 
+/// What a block that only a shared cache has counts, where one is asked and nothing else is said.
+constexpr double kSharedMultiplier = 0.5;
+
 // Where pricing all (8 ns each) begins to take longer than finding the cheapest.
 constexpr size_t kNarrowFleetMin = 256;
 
@@ -500,7 +503,12 @@ PolicyRequest Router::shape_of(const RouteRequest& request) const {
       .prompt_blocks = (request.prompt_tokens + request.block_size - 1) / request.block_size,
       .sequences = request.sequences,
       .expected_output_tokens = request.expected_output_tokens.value_or(0),
+      .shared_blocks = request.shared_blocks,
       .cost = router::apply(config_.cost, request.override)};
+  if (request.shared_blocks > 0 && shape.cost.shared_multiplier == 0 &&
+      !request.override.shared_multiplier) {
+    shape.cost.shared_multiplier = kSharedMultiplier;
+  }
   if (request.constraints.pinned) {
     shape.cost.temperature = 0;  // between the ranks of one worker there is nothing to explore
   }

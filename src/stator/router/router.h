@@ -77,6 +77,8 @@ struct RouterConfig {
   ReplicaConfig replicas;
   std::string url;  ///< of a selection service that is asked first; empty = nobody
   Duration url_timeout = std::chrono::milliseconds(100);
+  std::string shared_cache;  ///< address of a cache of all workers that is asked; empty: none
+  Duration shared_cache_timeout = std::chrono::milliseconds(20);
   DisaggregationConfig disaggregation;  ///< of fleets with prefill workers
   bool assume_kv_reuse = true;          ///< see CostOverride, as are the next
   bool track_prefill_tokens = true;
@@ -108,6 +110,7 @@ struct RouteRequest {
   std::string_view session{};     ///< requests of one session go to one worker; empty = none
   Duration queued{};              ///< how long it has waited, for the receipt
   std::string_view media_json{};  ///< for the receipt, too
+  uint32_t shared_blocks = 0;     ///< of `sequences`' first, a cache of all workers has so many
   /// Of `sequences`, just looked up by the caller; null: the router does.
   const std::vector<Overlap>* overlaps = nullptr;
 };

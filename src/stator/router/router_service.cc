@@ -108,6 +108,10 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
   schema.number("router.disk_cache_hit_weight", cost.disk_weight, 0, 1,
                 "the same, of one on its disk or in an object store",
                 {.env_peer = "DYN_ROUTER_DISK_CACHE_HIT_WEIGHT"});
+  schema.number(
+      "router.shared_cache_multiplier", cost.shared_multiplier, 0, 1,
+      "the same, of one that only the shared cache has (router.shared_cache); 0: 0.5",
+      {.flag = "router-shared-cache-multiplier", .env_peer = "DYN_ROUTER_SHARED_CACHE_MULTIPLIER"});
   schema.boolean("router.assume_kv_reuse", config.assume_kv_reuse,
                  "running requests with an equal prefix are supposed to share its KV blocks; false "
                  "for engines without a prefix cache",
@@ -141,6 +145,12 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
               "http://HOST:PORT of `stator router --select`: it chooses the workers of this "
               "frontend, which decides itself while that is away");
   schema.duration("router.url_timeout", config.url_timeout, "how long to wait for its answer");
+  schema.text("router.shared_cache", config.shared_cache,
+              "HOST:PORT of a cache that all workers load from (stator store), asked before each "
+              "decision what it has of the prompt; not together with router.url",
+              {.flag = "router-shared-cache"});
+  schema.duration("router.shared_cache_timeout", config.shared_cache_timeout,
+                  "how long to wait for its answer");
   describe(schema, config.index);
   describe_limits(schema, config);
   describe(schema, config.disaggregation);
@@ -380,6 +390,8 @@ void RouterService::advised(Dispatcher::Id id, std::optional<Advice> advice) {
   }
   if (!advice) {
     metrics_.advice(Advised::kSilent);
+  } else if (!advice->chosen) {
+    asked.request->shared_blocks = advice->shared_blocks;
   } else if (auto decision = follow(*asked.request, *advice)) {
     metrics_.advice(Advised::kFollowed);
     count(*decision);

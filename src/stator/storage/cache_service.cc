@@ -202,6 +202,26 @@ size_t CacheService::count(const Digest& space, std::span<const kv::LineageHash>
   return found;
 }
 
+std::vector<CacheService::Range> CacheService::ranges(std::span<const kv::LineageHash> names) {
+  std::vector<Range> out;
+  const MutexLock lock(mutex_);
+  for (size_t i = 0; i < names.size(); ++i) {
+    bool there = false;
+    for (const auto& [space, disk] : spaces_) {
+      const Key key{space, names[i]};
+      there = there || by_key_.contains(key) || on_disk(key).has_value();
+    }
+    if (!there) {
+      continue;
+    }
+    if (out.empty() || out.back().behind != i) {
+      out.push_back({.first = i, .behind = i});
+    }
+    out.back().behind = i + 1;
+  }
+  return out;
+}
+
 void CacheService::update_gauges() {
   blocks_gauge_.set(static_cast<double>(entries_.size()));
   bytes_gauge_.set(static_cast<double>(bytes_));

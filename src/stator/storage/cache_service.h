@@ -48,6 +48,13 @@ class CacheService {
   Result<std::shared_ptr<const std::string>> get(const Digest& space, const kv::LineageHash& name);
   /// How many of the first blocks are there.
   size_t count(const Digest& space, std::span<const kv::LineageHash> names);
+  struct Range {
+    size_t first = 0;
+    size_t behind = 0;  ///< the first that is not in it
+    friend bool operator==(const Range&, const Range&) = default;
+  };
+  /// Which of the blocks are there in any namespace, for routers that know only hashes.
+  std::vector<Range> ranges(std::span<const kv::LineageHash> names);
 
  private:
   struct Key {

@@ -15,6 +15,9 @@ namespace stator::storage {
 inline constexpr std::string_view kStoreBlocks = "/v1/blocks/";
 /// POST {"namespace":HEX,"blocks":[LINEAGE,…]} → {"count":N}: how many of the first are there.
 inline constexpr std::string_view kStoreCount = "/v1/count";
+/// POST {"block_hashes":[sequence hash, …]} → {"ranges":[[first, behind last], …]}: what routers ask
+/// of a shared cache; hashes of a prompt's blocks from its first on.
+inline constexpr std::string_view kStoreCheck = "/check_blocks";
 
 /// The client of `stator store`. Connections are kept, as many as threads ask at once.
 class HttpStore final : public BlockStore {

@@ -23,6 +23,7 @@ class KvPolicy final : public Policy {
     const std::span<double> costs = input.costs;
     for (size_t i = 0; i < costs.size(); ++i) {
       costs[i] = terms.cost({.device_overlap = static_cast<double>(input.overlap_blocks[i]),
+                             .shared_beyond = input.shared_beyond(i),
                              .active_prefill_tokens = input.load[i].prefill_tokens,
                              .decode_blocks = input.potential_blocks(i),
                              .active_requests = input.load[i].active_requests});
@@ -32,6 +33,7 @@ class KvPolicy final : public Policy {
           terms.cost({.device_overlap = static_cast<double>(input.overlap_blocks[i]),
                       .host_extension = static_cast<double>(input.lower_tiers[i].host_blocks),
                       .disk_extension = static_cast<double>(input.lower_tiers[i].disk_blocks),
+                      .shared_beyond = input.shared_beyond(i),
                       .active_prefill_tokens = input.load[i].prefill_tokens,
                       .decode_blocks = input.potential_blocks(i),
                       .active_requests = input.load[i].active_requests});

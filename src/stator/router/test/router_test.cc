@@ -42,6 +42,25 @@ TEST(Router, KvPrefersAnIdleWorkerOverABusyOneWithLittleCache) {
   EXPECT_EQ(router->route(prompt.request(), kNow)->worker, kA);
 }
 
+TEST(Router, WhatASharedCacheHasMakesTheOwnCacheWorthLess) {
+  const auto router = make_router("kv");
+  const Prompt prompt(160);
+  router->apply(kB, prompt.stored());
+  RouteRequest other = prompt.request();
+  other.constraints.pinned = kB.worker;
+  other.prompt_tokens = 64;
+  other.sequences = {};  // with nothing in common
+  const auto running = router->route(other, kNow);
+  ASSERT_TRUE(running);
+
+  RouteRequest request = prompt.request();
+  EXPECT_EQ(router->route(request, kNow)->worker, kB);
+  request.shared_blocks = 10;
+  EXPECT_EQ(router->route(request, kNow)->worker, kA);
+  request.override.shared_multiplier = 0;
+  EXPECT_EQ(router->route(request, kNow)->worker, kB);
+}
+
 TEST(Router, LoadIsBookedBeforeTheAnswerAndBalancesToZero) {
   const auto router = make_router("kv");
   const Prompt prompt(100);

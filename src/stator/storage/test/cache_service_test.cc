@@ -62,6 +62,8 @@ TEST_F(CacheServiceTest, GivesWhatItTookAndKeepsWithinItsMemory) {
   }
   EXPECT_EQ(cache.count(space, names), 1U);
   EXPECT_EQ(cache.count(test_space("other"), names), 0U);
+  EXPECT_EQ(cache.ranges(names), (std::vector<CacheService::Range>{{0, 1}, {2, 4}}));
+  EXPECT_TRUE(cache.ranges({}).empty());
 }
 
 TEST_F(CacheServiceTest, TakesOnlyWhatIsWholeAndWhatItIsCalled) {
