@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """KV blocks in an object store and in a shared folder: hosts use each other's, and nothing the store does changes a token."""
 
+import base64
 import pathlib
 import shutil
 import tempfile
 import unittest
 
+from fake_azure import ACCOUNT, KEY, FakeAzure
 from fake_s3 import ACCESS, SECRET, FakeS3
 from stator_process import MODEL, Serve, clean_environment, eventually
 
@@ -105,6 +107,34 @@ class KvObjectTest(unittest.TestCase):
                              (self.with_s3(store, env=KEYS | {"AWS_SECRET_ACCESS_KEY": "wrong"}), "answers 403")):
             self.check(server)
             self.assertEqual(server.frontend.log().count("the object tier is switched off"), 1)
+            self.assertIn(word, server.frontend.log())
+            self.assertEqual(server.http.metric("stator_kv_tier_enabled", tier="object"), 0)
+            server.close()
+
+    def test_azure_serves_as_well_and_its_faults_are_survived(self):
+        store = FakeAzure()
+        self.addCleanup(store.close)
+        keys = {"AZURE_STORAGE_ACCOUNT": ACCOUNT, "AZURE_STORAGE_KEY": KEY}
+        def serve(container: str = "cache", **more):
+            return self.serve("--kv-object", f"az://{container}/prefix/a b", "--kv-object-endpoint", store.url, env=keys | more)
+        first = serve()
+        self.fill(first, lambda: len(store.objects))
+        first.close()
+        self.assertEqual(store.refused, [])
+        self.assertRegex(next(iter(store.objects)), r"^prefix/a b/[0-9a-f]{32}/[0-9a-f]{2}/\d+:\w+(:\w+)?\.t1r0$")
+        store.fail(503, 3)
+        second = serve()
+        self.assertGreater(min(self.check(second)), 100)
+        self.assertGreater(second.http.metric("stator_kv_onboard_blocks_total", tier="object", result="ok"), 20)
+        second.close()
+        for how in ("flip", "half"):
+            store.spoil(how)
+            server = serve()
+            self.assertEqual(self.check(server), [0] * len(PROMPTS))
+            server.close()
+        other = base64.b64encode(b"another key").decode()
+        for server, word in ((serve(container="other"), "does not exist"), (serve(AZURE_STORAGE_KEY=other), "answers 403")):
+            self.check(server)
             self.assertIn(word, server.frontend.log())
             self.assertEqual(server.http.metric("stator_kv_tier_enabled", tier="object"), 0)
             server.close()

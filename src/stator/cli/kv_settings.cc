@@ -14,12 +14,15 @@ namespace {
 constexpr double kBytesPerGb = 1e9;
 
 void describe_object(ConfigSchema& schema, KvSettings& kv) {
-  schema.text("kv.object", kv.object,
-              "where KV blocks are shared with other hosts: s3://BUCKET/PREFIX, or file:///FOLDER "
-              "on a shared file system (cpu engine)",
-              {.flag = "kv-object"});
+  schema.text(
+      "kv.object", kv.object,
+      "where KV blocks are shared with other hosts: s3://BUCKET/PREFIX, az://CONTAINER/PREFIX "
+      "(Azure Blob, with AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY), or file:///FOLDER on "
+      "a shared file system (cpu engine)",
+      {.flag = "kv-object"});
   schema.text("kv.object_endpoint", kv.object_endpoint,
-              "address of another S3 server than Amazon's: http://HOST:PORT",
+              "address of another S3 server than Amazon's: http://HOST:PORT; of another Azure: "
+              "http://HOST:PORT/ACCOUNT",
               {.flag = "kv-object-endpoint", .env_peer = "AWS_ENDPOINT_URL"});
   schema.text("kv.object_region", kv.object_region, "its region", {.env_peer = "AWS_REGION"});
   schema.secret("kv.object_access_key", kv.object_access_key, "who is asking",

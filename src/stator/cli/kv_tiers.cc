@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "stator/cli/terminal.h"
 #include "stator/core/hash.h"
 #include "stator/core/log.h"
 #include "stator/io/mapped_file.h"
@@ -17,6 +18,18 @@
 
 namespace stator::cli {
 namespace {
+
+/// Azure's own variables speak for az://, where the settings say nothing.
+storage::AwsCredentials credentials_of(const KvSettings& settings) {
+  const bool azure = settings.object.starts_with("az://");
+  const auto or_env = [&](const std::string& given, const std::string& variable) {
+    return azure ? read_env(variable).value_or(given) : given;
+  };
+  return {.access_key = or_env(settings.object_access_key, "AZURE_STORAGE_ACCOUNT"),
+          .secret_key = or_env(settings.object_secret_key, "AZURE_STORAGE_KEY"),
+          .session_token = or_env(settings.object_session_token, "AZURE_STORAGE_SAS_TOKEN"),
+          .region = settings.object_region};
+}
 
 /// Tiers that only need host memory to load into get this share of the device's blocks.
 constexpr uint32_t kStagingDivisor = 4;
@@ -194,14 +207,10 @@ Result<std::shared_ptr<storage::LowerTiers>> open_lower_tiers(const KvSettings& 
     stores.push_back(std::make_unique<storage::HttpStore>(settings.store, space));
   }
   if (!settings.object.empty()) {
-    STATOR_TRY(auto store, storage::open_object_store(
-                               {.url = settings.object,
-                                .endpoint = settings.object_endpoint,
-                                .credentials = {.access_key = settings.object_access_key,
-                                                .secret_key = settings.object_secret_key,
-                                                .session_token = settings.object_session_token,
-                                                .region = settings.object_region}},
-                               space, clock, metrics));
+    STATOR_TRY(auto store, storage::open_object_store({.url = settings.object,
+                                                       .endpoint = settings.object_endpoint,
+                                                       .credentials = credentials_of(settings)},
+                                                      space, clock, metrics));
     if (store != nullptr) {
       stores.push_back(std::move(store));
     }
