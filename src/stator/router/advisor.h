@@ -22,9 +22,9 @@ struct Advice {
   std::unique_ptr<RemoteBooking> booking;  ///< ends with the request
 };
 
-/// A router or a cache elsewhere that is asked for every request which does not name its worker. Its
-/// word is advice: a worker that is not here, or that must not be used, leads to a decision of our own, as
-/// does silence. Thread-safe.
+/// A router or a cache elsewhere that is asked for every request which does not name its worker.
+/// Its word is advice: a worker that is not here, or that must not be used, leads to a decision of
+/// our own, as does silence. Thread-safe.
 class Advisor {
  public:
   using Answer = std::move_only_function<void(std::optional<Advice>)>;

@@ -81,6 +81,20 @@ void describe_replicas(ConfigSchema& schema, ReplicaConfig& replicas) {
               "address");
 }
 
+/// Who else is asked.
+void describe_advisors(ConfigSchema& schema, RouterConfig& config) {
+  schema.text("router.url", config.url,
+              "http://HOST:PORT of `stator router --select`: it chooses the workers of this "
+              "frontend, which decides itself while that is away");
+  schema.duration("router.url_timeout", config.url_timeout, "how long to wait for its answer");
+  schema.text("router.shared_cache", config.shared_cache,
+              "HOST:PORT of a cache that all workers load from (stator store), asked before each "
+              "decision what it has of the prompt; not together with router.url",
+              {.flag = "router-shared-cache"});
+  schema.duration("router.shared_cache_timeout", config.shared_cache_timeout,
+                  "how long to wait for its answer");
+}
+
 }  // namespace
 
 void describe(ConfigSchema& schema, RouterConfig& config) {
@@ -141,16 +155,7 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
               "own (docs/reference/policy_classes.md); read once at start",
               {.env_peer = "DYN_ROUTER_POLICY_CONFIG"});
   describe_replicas(schema, config.replicas);
-  schema.text("router.url", config.url,
-              "http://HOST:PORT of `stator router --select`: it chooses the workers of this "
-              "frontend, which decides itself while that is away");
-  schema.duration("router.url_timeout", config.url_timeout, "how long to wait for its answer");
-  schema.text("router.shared_cache", config.shared_cache,
-              "HOST:PORT of a cache that all workers load from (stator store), asked before each "
-              "decision what it has of the prompt; not together with router.url",
-              {.flag = "router-shared-cache"});
-  schema.duration("router.shared_cache_timeout", config.shared_cache_timeout,
-                  "how long to wait for its answer");
+  describe_advisors(schema, config);
   describe(schema, config.index);
   describe_limits(schema, config);
   describe(schema, config.disaggregation);
