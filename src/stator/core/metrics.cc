@@ -389,7 +389,7 @@ std::string Metrics::render(Format format) const {
 }
 
 void Counter::add(uint64_t n) const {
-  if (metrics_ != nullptr) {
+  if (metrics_ != nullptr && n > 0) {
     metrics_->slot(slot_).fetch_add(n, std::memory_order_relaxed);
   }
 }
@@ -420,9 +420,12 @@ void Histogram::observe(double value, uint64_t times) const {
   }
   const auto bucket = static_cast<uint32_t>(
       std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin());
-  metrics_->slot(slot_ + bucket).fetch_add(times, std::memory_order_relaxed);
+  std::atomic<uint64_t>* const counted = &metrics_->slot(slot_ + bucket);
+  counted->fetch_add(times, std::memory_order_relaxed);
   const double total = std::max(0.0, value) * 1e6 * static_cast<double>(times);
-  metrics_->slot(slot_ + static_cast<uint32_t>(bounds_.size()) + 1)
+  const uint32_t sum = slot_ + static_cast<uint32_t>(bounds_.size()) + 1;
+  const bool same_page = sum / Metrics::kPageSlots == (slot_ + bucket) / Metrics::kPageSlots;
+  (same_page ? counted[sum - slot_ - bucket] : metrics_->slot(sum))
       .fetch_add(static_cast<uint64_t>(total), std::memory_order_relaxed);
 }
 

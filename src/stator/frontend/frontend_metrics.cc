@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/frontend/frontend_metrics.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 namespace stator::frontend {
@@ -29,13 +31,22 @@ std::string_view name_of(MigrationKind kind) {
   return kind == MigrationKind::kNewRequest ? "new_request" : "ongoing_request";
 }
 
-std::string series_key(std::string_view model, EndpointLabel endpoint, bool stream) {
-  std::string key(model);
-  key += '\1';
-  key += endpoint.name;
-  key += stream ? '\1' : '\2';
-  return key;
-}
+/// Looked up for every request: without memory of its own.
+class SeriesKey {
+ public:
+  SeriesKey(std::string_view model, EndpointLabel endpoint, bool stream,
+            std::string_view error_type = {}) {
+    text_.append(model);
+    text_.push_back('\1');
+    text_.append(std::string_view(endpoint.name));
+    text_.push_back(stream ? '\1' : '\2');
+    text_.append(error_type);
+  }
+  std::string_view view() const { return {text_.data(), text_.size()}; }
+
+ private:
+  fmt::memory_buffer text_;
+};
 
 RequestSeries make_series(Metrics& metrics, const std::string& prefix, std::string_view model,
                           EndpointLabel endpoint, bool stream) {
@@ -117,20 +128,22 @@ FrontendMetrics::FrontendMetrics(Metrics& metrics, std::string prefix)
 
 const RequestSeries& FrontendMetrics::series(std::string_view model, EndpointLabel endpoint,
                                              bool stream) {
-  const auto [entry, fresh] = series_.try_emplace(series_key(model, endpoint, stream));
-  if (fresh) {
-    entry->second = std::make_unique<const RequestSeries>(
-        make_series(metrics_, prefix_, model, endpoint, stream));
+  const SeriesKey key(model, endpoint, stream);
+  if (const auto known = series_.find(key.view()); known != series_.end()) {
+    return *known->second;
   }
-  return *entry->second;
+  return *series_
+              .emplace(std::string(key.view()), std::make_unique<const RequestSeries>(make_series(
+                                                    metrics_, prefix_, model, endpoint, stream)))
+              .first->second;
 }
 
 void FrontendMetrics::finished(std::string_view model, EndpointLabel endpoint, bool stream,
                                std::string_view error_type) {
-  std::string key = series_key(model, endpoint, stream);
-  key += error_type;
-  const auto [entry, fresh] = ended_.try_emplace(std::move(key));
-  if (fresh) {
+  const SeriesKey key(model, endpoint, stream, error_type);
+  auto entry = ended_.find(key.view());
+  if (entry == ended_.end()) {
+    entry = ended_.try_emplace(std::string(key.view())).first;
     entry->second = metrics_.counter(prefix_ + "_requests_total", "requests ended",
                                      {{"model", std::string(model)},
                                       {"endpoint", std::string(endpoint.name)},

@@ -40,13 +40,30 @@ constexpr std::array<std::string_view, 3> kHeaderPrefixes = {"x-stator-", "x-dyn
 // Of x-stator-allowed-worker-ids: every worker of a fleet is compared with it.
 constexpr size_t kAllowedWorkersMax = 1024;
 
+bool equal_ignoring_case(std::string_view a, std::string_view lower) {
+  return std::ranges::equal(a, lower, [](char given, char wanted) {
+    return given == wanted || (given >= 'A' && given <= 'Z' && given + ('a' - 'A') == wanted);
+  });
+}
+
+/// The header of that name under the first of the prefixes that came. One look at each header, and
+/// no name is put together: most requests have none of them.
 std::optional<std::string_view> find_header(const net::HttpRequest& http, std::string_view suffix) {
-  for (const std::string_view prefix : kHeaderPrefixes) {
-    if (const auto value = http.header(std::string(prefix) + std::string(suffix))) {
-      return value;
+  std::optional<std::string_view> found;
+  size_t prefixes = kHeaderPrefixes.size();  // that are better than what was found
+  for (size_t i = 0; i < http.header_count(); ++i) {
+    const net::HttpHeader header = http.header_at(i);
+    for (size_t p = 0; p < prefixes && header.name.size() > suffix.size(); ++p) {
+      const std::string_view prefix = kHeaderPrefixes[p];
+      if (header.name.size() == prefix.size() + suffix.size() &&
+          equal_ignoring_case(header.name.substr(prefix.size()), suffix) &&
+          equal_ignoring_case(header.name.substr(0, prefix.size()), prefix)) {
+        found = header.value;
+        prefixes = p;
+      }
     }
   }
-  return std::nullopt;
+  return found;
 }
 
 /// Nothing without the header. A value that is no number is refused: `17abc` is not 17.

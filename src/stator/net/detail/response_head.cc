@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <span>
 
 namespace stator::net::detail {
 namespace {
@@ -13,9 +14,11 @@ constexpr std::string_view kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun"
                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
 
 void append_value(std::string& out, std::string_view value) {
-  for (const char c : value) {
+  const size_t begin = out.size();
+  out += value;
+  for (char& c : std::span(out).subspan(begin)) {
     const auto byte = static_cast<unsigned char>(c);
-    out += (byte < 0x20 && c != '\t') || byte == 0x7F ? ' ' : c;
+    c = (byte < 0x20 && c != '\t') || byte == 0x7F ? ' ' : c;
   }
 }
 
