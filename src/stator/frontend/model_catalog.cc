@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "stator/core/log.h"
+#include "stator/router/index/index_service.h"
 #include "stator/tokenizer/pre_token_cache.h"
 
 namespace stator::frontend {
@@ -23,25 +24,8 @@ constexpr size_t kEarlyBlocksMax = 4U << 20;
 constexpr size_t kPlacesMax = 4096;
 // More ranks of one worker are not believed.
 constexpr uint32_t kDpRanksMax = 1024;
-// Stands for all ranks in what a worker says before anybody knows how many it has.
-constexpr uint32_t kAllRanks = UINT32_MAX;
 
-/// Tells a router what a worker told.
-void apply(router::RouterService& router, WorkerId worker, const kv::KvEvent& event) {
-  if (event.dp_rank == kAllRanks) {
-    router.clear_worker(worker);
-  } else {
-    router.apply(key_of(worker, event.dp_rank), event);
-  }
-}
-
-size_t block_count(const kv::KvEvent& event) {
-  if (const auto* stored = std::get_if<kv::BlocksStored>(&event.data)) {
-    return stored->blocks.size();
-  }
-  const auto* removed = std::get_if<kv::BlocksRemoved>(&event.data);
-  return removed == nullptr ? 0 : removed->blocks.size();
-}
+using router::IndexService;
 
 Result<ModelParsers> find_parsers(const ModelSources& sources, const discovery::ModelCard& card,
                                   const ModelAssets& assets) {
@@ -314,9 +298,7 @@ void ModelCatalog::enroll(const discovery::InstanceRecord& record,
     enrolled.router().set_draining(key_of(record.key.worker), true);
   }
   // Under the lock, so that what comes now cannot overtake it.
-  for (const kv::KvEvent& event : early.events) {
-    apply(enrolled.router(), record.key.worker, event);
-  }
+  enrolled.router().index().apply(record.key.worker, early.events);
 }
 
 void ModelCatalog::log_change(std::string_view what, WorkerId worker, const Enrolled& enrolled) {
@@ -527,33 +509,33 @@ std::optional<ModelCatalog::Enrolled> ModelCatalog::find_worker(WorkerId worker)
   return known == workers_.end() ? std::nullopt : std::optional(known->second);
 }
 
-std::optional<ModelCatalog::Enrolled> ModelCatalog::take_in(WorkerId worker,
-                                                            std::vector<kv::KvEvent>& events) {
+std::shared_ptr<IndexService> ModelCatalog::take_in(WorkerId worker,
+                                                    std::vector<kv::KvEvent>& events) {
   const MutexLock lock(mutex_);
   if (const auto known = workers_.find(worker); known != workers_.end()) {
-    return known->second;
+    return {known->second.model, &known->second.router().index()};
   }
   const auto waiting = early_.find(worker);
   if (waiting == early_.end()) {
-    return std::nullopt;
+    return nullptr;
   }
   Early& early = waiting->second;
   for (kv::KvEvent& event : events) {
-    const bool starts_over =
-        event.dp_rank == kAllRanks && std::holds_alternative<kv::AllCleared>(event.data);
-    early.blocks = starts_over ? 0 : early.blocks + block_count(event);
+    const bool starts_over = event.dp_rank == IndexService::kAllRanks &&
+                             std::holds_alternative<kv::AllCleared>(event.data);
+    early.blocks = starts_over ? 0 : early.blocks + IndexService::block_count(event);
     if (starts_over || early.blocks > kEarlyBlocksMax) {
       early.events.clear();
     }
     early.events.push_back(std::move(event));
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 void ModelCatalog::on_snapshot(WorkerId worker, std::vector<kv::KvEvent> blocks) {
   std::vector<kv::KvEvent> events;
   events.reserve(blocks.size() + 1);
-  events.push_back({.dp_rank = kAllRanks, .data = kv::AllCleared{}});
+  events.push_back({.dp_rank = IndexService::kAllRanks, .data = kv::AllCleared{}});
   std::ranges::move(blocks, std::back_inserter(events));
   on_events(worker, std::move(events));
 }
@@ -562,10 +544,8 @@ void ModelCatalog::on_events(WorkerId worker, std::vector<kv::KvEvent> events) {
   if (!router_config_.use_kv_events) {
     return;
   }
-  if (const auto known = take_in(worker, events)) {
-    for (const kv::KvEvent& event : events) {
-      apply(known->router(), worker, event);
-    }
+  if (const auto index = take_in(worker, events)) {
+    index->apply(worker, events);
   }
 }
 

@@ -182,7 +182,9 @@ class ModelCatalog final : public kv_events::KvEventsListener {
   std::optional<Enrolled> set_standing(WorkerId worker, Standing standing, std::string_view what);
   std::optional<Enrolled> find_worker(WorkerId worker) const;
   /// The worker whose router wants these events; none when they are kept for later or for nobody.
-  std::optional<Enrolled> take_in(WorkerId worker, std::vector<kv::KvEvent>& events);
+  /// The index for an enrolled worker's events, alive with its model; else keeps them for later,
+  /// perhaps.
+  std::shared_ptr<router::IndexService> take_in(WorkerId worker, std::vector<kv::KvEvent>& events);
   void load_loop();
 
   const router::RouterConfig router_config_;

@@ -252,14 +252,6 @@ void RouterService::set_draining(WorkerKey first, bool draining) {
   pump();
 }
 
-void RouterService::apply(WorkerKey worker, const kv::KvEvent& event) {
-  (void)index_.apply(worker, event);
-}
-
-void RouterService::clear_worker(WorkerId worker) {
-  index_.clear_worker(worker);
-}
-
 void RouterService::count_refusal(const Error& error, std::optional<Shed> shed) {
   if (shed) {
     metrics_.shed(*shed, dispatcher_.last_class());

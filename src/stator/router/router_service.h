@@ -71,10 +71,6 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
   void add_worker(WorkerKey first, const WorkerFacts& facts = {});
   void remove_worker(WorkerKey first);
   void set_draining(WorkerKey first, bool draining);
-  /// One rank's event; of a rank that was not announced it is counted, no more.
-  void apply(WorkerKey worker, const kv::KvEvent& event);
-  /// The worker starts over: nothing is known of any rank, and what comes now is all there is.
-  void clear_worker(WorkerId worker);
 
   /// As Router::route, whoever waits; on success the receipt has been moved into the log.
   Result<Decision> route(const RouteRequest& request);
@@ -103,7 +99,8 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
   std::optional<LoadLease> book_for_replica(const ReplicaBooking& booking);
   void set_load_stale(bool stale);
 
-  /// For snapshots of it; thread-safe as it is.
+  /// For workers' events, and snapshots of it; thread-safe as it is. Of a rank that was not
+  /// announced an event is counted, no more.
   IndexService& index() { return index_; }
   /// The session's last request has ended: its binding to a worker goes.
   void forget_session(std::string_view session);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "stator/router/index/index_service.h"
 #include "stator/router/router_service.h"
 
 namespace stator::router {
@@ -75,7 +76,9 @@ class Service {
   void add_worker(WorkerKey worker, const WorkerFacts& facts) {
     router_->add_worker(worker, facts);
   }
-  void apply(WorkerKey worker, const kv::KvEvent& event) { router_->apply(worker, event); }
+  void apply(WorkerKey worker, const kv::KvEvent& event) {
+    router_->index().apply(worker, event);
+  }
   Decision route(const RouteRequest& request) {
     return std::move(*router_->route_or_wait(request, {}, [](Result<Decision>) {})->decision);
   }

@@ -195,29 +195,59 @@ void IndexService::remove_worker(WorkerKey worker) {
   report();
 }
 
-void IndexService::clear_worker(WorkerId worker) {
-  uint32_t ranks = 0;
-  {
-    const MutexLock lock(mutex_);
-    const auto known = ranks_.find(worker);
-    ranks = known == ranks_.end() ? 0 : known->second;
+size_t IndexService::block_count(const kv::KvEvent& event) {
+  if (const auto* stored = std::get_if<kv::BlocksStored>(&event.data)) {
+    return stored->blocks.size();
   }
+  const auto* removed = std::get_if<kv::BlocksRemoved>(&event.data);
+  return removed == nullptr ? 0 : removed->blocks.size();
+}
+
+void IndexService::clear_ranks(WorkerId worker) {
+  const auto known = ranks_.find(worker);
+  const uint32_t ranks = known == ranks_.end() ? 0 : known->second;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    apply({worker, rank}, {.dp_rank = rank, .data = kv::AllCleared{}});
+    apply_and_count({worker, rank}, {.dp_rank = rank, .data = kv::AllCleared{}});
   }
 }
 
-Applied IndexService::apply(WorkerKey worker, const kv::KvEvent& event) {
+template <typename Batch>
+void IndexService::measure(size_t events, Batch&& batch) {
   const TimePoint arrival = clock_.now();
-  instruments_.waiting_events.add(1);
-  const Applied applied = [&] {
+  instruments_.waiting_events.add(static_cast<double>(events));
+  {
     const MutexLock lock(mutex_);
-    return apply_and_count(worker, event);
-  }();
-  instruments_.waiting_events.add(-1);
+    batch();
+    report();
+  }
+  instruments_.waiting_events.add(-static_cast<double>(events));
   instruments_.apply_ms.observe(
-      std::chrono::duration<double, std::milli>(clock_.now() - arrival).count());
+      std::chrono::duration<double, std::milli>(clock_.now() - arrival).count(), events);
+}
+
+Applied IndexService::apply(WorkerKey worker, const kv::KvEvent& event) {
+  Applied applied = Applied::kOk;
+  measure(1, [&]() STATOR_REQUIRES(mutex_) { applied = apply_and_count(worker, event); });
   return applied;
+}
+
+void IndexService::apply(WorkerId worker, std::span<const kv::KvEvent> events) {
+  while (!events.empty()) {
+    size_t count = 0;
+    for (size_t blocks = 0; count < events.size() && blocks < kBatchBlocks; ++count) {
+      blocks += 1 + block_count(events[count]);
+    }
+    measure(count, [&]() STATOR_REQUIRES(mutex_) {
+      for (const kv::KvEvent& event : events.first(count)) {
+        if (event.dp_rank == kAllRanks) {
+          clear_ranks(worker);
+        } else {
+          apply_and_count({worker, event.dp_rank}, event);
+        }
+      }
+    });
+    events = events.subspan(count);
+  }
 }
 
 Applied IndexService::apply_and_count(WorkerKey worker, const kv::KvEvent& event) {
@@ -234,7 +264,6 @@ Applied IndexService::apply_and_count(WorkerKey worker, const kv::KvEvent& event
                               ? Applied::kNotFollowed
                               : apply_locked(worker, event);
   instruments_.applied[event.data.index()][static_cast<size_t>(applied)].add();
-  report();
   return applied;
 }
 

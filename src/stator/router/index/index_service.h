@@ -42,14 +42,20 @@ class IndexService final : public KvIndex {
   using KvIndex::add_worker;
   void remove_worker(WorkerKey worker) override;
   Applied apply(WorkerKey worker, const kv::KvEvent& event) override;
+  /// The same for what a worker tells of all its ranks, in order: one lock and one measurement for
+  /// all of it, or for so much (kBatchBlocks) that others who write or look at lower tiers do not
+  /// wait for long. An event of kAllRanks clears the worker.
+  void apply(WorkerId worker, std::span<const kv::KvEvent> events);
+  static constexpr uint32_t kAllRanks = UINT32_MAX;
+  static constexpr size_t kBatchBlocks = 16 * 1024;
+  /// That an event names.
+  static size_t block_count(const kv::KvEvent& event);
   void on_routed(WorkerKey worker, std::span<const blocks::SequenceHash> sequences) override;
   void find_longest_match(std::span<const blocks::SequenceHash> sequences,
                           std::vector<Overlap>& out) const override;
   using KvIndex::find_longest_match;
   uint64_t holder_blocks() const override;
 
-  /// Everything of all ranks of this worker is gone, and what comes now is all there is.
-  void clear_worker(WorkerId worker);
   /// kApproximate for a worker that is not known.
   Trust trust(WorkerKey worker) const;
   const std::atomic<Trust>* trust_of(WorkerKey worker) const override;
@@ -108,7 +114,11 @@ class IndexService final : public KvIndex {
   };
 
   IndexService(const IndexConfig& config, const Clock& clock, Metrics& metrics);
+  /// Applies under the lock, with the clock and what all events of a batch share.
+  template <typename Batch>
+  void measure(size_t events, Batch&& batch) STATOR_EXCLUDES(mutex_);
   Applied apply_and_count(WorkerKey worker, const kv::KvEvent& event) STATOR_REQUIRES(mutex_);
+  void clear_ranks(WorkerId worker) STATOR_REQUIRES(mutex_);
   Applied apply_locked(WorkerKey worker, const kv::KvEvent& event) STATOR_REQUIRES(mutex_);
   Applied apply_to_chains(WorkerKey worker, const kv::KvEvent& event) STATOR_REQUIRES(mutex_);
   void set_trust(WorkerKey worker, Trust trust) STATOR_REQUIRES(mutex_);

@@ -76,7 +76,7 @@ TEST_F(RouterFaults, TenThousandWorkersJoinAndLeaveWhileRequestsRun) {
     for (uint64_t i = 0; i < 100; ++i) {
       const WorkerKey worker{WorkerId(1 + wave * 100 + i), 0};
       service->add_worker(worker, {.kv_events = i % 10 != 0});
-      service->apply(worker, stored(1 + i % 8));
+      service->index().apply(worker, stored(1 + i % 8));
     }
     for (int i = 0; i < 2; ++i) {
       auto decision = service->route(request());
@@ -147,15 +147,16 @@ TEST_F(RouterFaults, WeightsThatAreNoNumbersDoNotHideAWorker) {
 TEST_F(RouterFaults, EventsOutOfOrderTwiceAndOfNobodyNeverCountTooMuch) {
   const auto service = make();
   const WorkerKey worker{WorkerId(1), 0};
-  service->apply(worker, stored(8));  // before anybody said that it is there
+  service->index().apply(worker, stored(8));  // before anybody said that it is there
   service->add_worker(worker);
   kv::BlocksStored tail;
   tail.parent = blocks::ExternalHash(prompt_[3].value());
   tail.blocks = {{blocks::ExternalHash(prompt_[4].value()), locals_[4]}};
-  service->apply(worker, {.event_id = 2, .data = tail});  // its parent was lost
-  service->apply(worker, stored(2));
-  service->apply(worker, stored(2));  // again
-  service->apply(worker, {.event_id = 3, .data = kv::BlocksRemoved{{blocks::ExternalHash(12345)}}});
+  service->index().apply(worker, {.event_id = 2, .data = tail});  // its parent was lost
+  service->index().apply(worker, stored(2));
+  service->index().apply(worker, stored(2));  // again
+  service->index().apply(worker,
+                         {.event_id = 3, .data = kv::BlocksRemoved{{blocks::ExternalHash(12345)}}});
 
   const auto decision = service->route(request());
   ASSERT_TRUE(decision.has_value());
@@ -182,7 +183,7 @@ TEST_F(RouterFaults, AFloodOfEventsStaysWithinTheBudgetAndRequestsAreServed) {
       const uint64_t block = 1'000'000 + chain * 16 + i;
       run.blocks.push_back({blocks::ExternalHash(block), blocks::LocalHash(mix64(block))});
     }
-    service->apply(worker, {.event_id = chain + 1, .data = std::move(run)});
+    service->index().apply(worker, {.event_id = chain + 1, .data = std::move(run)});
   }
 
   EXPECT_LE(metrics_.gauge("stator_router_index_bytes", "").value(), 2.0 * (4 << 20));

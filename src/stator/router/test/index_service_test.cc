@@ -114,10 +114,58 @@ TEST(IndexService, RanksOfAWorkerAreTheirOwnAndStartOverTogether) {
   EXPECT_EQ(test.overlap(kSecond).blocks, 0U);
 
   test.index->apply(kSecond, test.stored(0, 3));
-  test.index->clear_worker(WorkerId(1));
+  const std::vector<kv::KvEvent> cleared = {
+      {.dp_rank = IndexService::kAllRanks, .data = kv::AllCleared{}}};
+  test.index->apply(WorkerId(1), cleared);
   EXPECT_EQ(test.overlap(kA).blocks, 0U);
   EXPECT_EQ(test.overlap(kSecond).blocks, 0U);
   EXPECT_EQ(test.overlap(kB).blocks, 2U);
+}
+
+TEST(IndexService, ABatchIsWhatItsEventsAreOneByOne) {
+  constexpr WorkerKey kSecond{WorkerId(1), 1};
+  Fixture batched;
+  Fixture single;
+  batched.index->add_worker(kSecond);
+  single.index->add_worker(kSecond);
+  std::vector<kv::KvEvent> events;
+  for (uint32_t round = 0; round < 3; ++round) {
+    events.push_back(batched.stored(0, 4));
+    events.push_back(batched.stored(4, 6 + round));
+    events.back().dp_rank = kSecond.dp_rank;  // its parent is at the other rank
+    events.push_back({.dp_rank = kSecond.dp_rank, .data = kv::AllCleared{}});
+  }
+  events.push_back(batched.stored(0, 3));
+  events.back().dp_rank = kSecond.dp_rank;
+
+  batched.index->apply(WorkerId(1), events);
+  for (const kv::KvEvent& event : events) {
+    single.index->apply({WorkerId(1), event.dp_rank}, event);
+  }
+
+  for (const WorkerKey worker : {kA, kSecond}) {
+    EXPECT_EQ(batched.overlap(worker).blocks, single.overlap(worker).blocks);
+    EXPECT_EQ(batched.index->trust(worker), single.index->trust(worker));
+  }
+  EXPECT_EQ(batched.index->holder_blocks(), single.index->holder_blocks());
+  EXPECT_EQ(batched.overlap(kSecond).blocks, 3U);
+}
+
+TEST(IndexService, ALongBatchIsAppliedInParts) {
+  Fixture test;
+  std::vector<kv::KvEvent> events(IndexService::kBatchBlocks + 1,
+                                  {.dp_rank = kA.dp_rank, .data = kv::AllCleared{}});
+  events.push_back(test.stored(0, 6));
+  events.back().dp_rank = kA.dp_rank;
+
+  test.index->apply(kA.worker, events);
+
+  EXPECT_EQ(test.overlap(kA).blocks, 6U);
+  EXPECT_EQ(test.metrics
+                .counter("dynamo_component_kv_cache_events_applied", "",
+                         {{"event_type", "cleared"}, {"status", "ok"}})
+                .value(),
+            IndexService::kBatchBlocks + 1);
 }
 
 TEST(IndexService, OddEventsAreCountedByKind) {

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "stator/router/index/index_service.h"
 #include "stator/router/test/router_fixture.h"
 
 namespace stator::router {
@@ -16,6 +17,9 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+const std::vector<kv::KvEvent> kAllCleared = {
+    {.dp_rank = IndexService::kAllRanks, .data = kv::AllCleared{}}};
 
 TEST(RouterService, CountsDecisionsRefusalsAndEvents) {
   const SimClock sim_clock;
@@ -26,7 +30,7 @@ TEST(RouterService, CountsDecisionsRefusalsAndEvents) {
   const Prompt prompt(32);
   EXPECT_FALSE((*service)->route(prompt.request()).has_value());
   (*service)->add_worker(kA);
-  (*service)->apply(kA, prompt.stored());
+  (*service)->index().apply(kA, prompt.stored());
   EXPECT_TRUE((*service)->route(prompt.request()).has_value());
   EXPECT_EQ((*service)->active_requests(), 0);
   const std::string text = metrics.render();
@@ -81,8 +85,8 @@ TEST(RouterService, RoutesToRanksEachWithACacheAndALoadOfItsOwn) {
   service->add_worker(kA, {.dp_size = 3});
   EXPECT_EQ(service->worker_count(), 3U);
   const Prompt prompt(160);
-  service->apply({kA.worker, 2}, prompt.stored());
-  service->apply({kA.worker, 3}, prompt.stored());  // nobody announced it
+  service->index().apply({kA.worker, 2}, prompt.stored());
+  service->index().apply({kA.worker, 3}, prompt.stored());  // nobody announced it
 
   auto first = service->route(prompt.request());
   ASSERT_TRUE(first.has_value());
@@ -93,7 +97,7 @@ TEST(RouterService, RoutesToRanksEachWithACacheAndALoadOfItsOwn) {
       HasSubstr(R"(decode_blocks{model="m",worker_id="1",dp_rank="2",worker_type="decode"} 10)"));
   EXPECT_THAT(metrics.render(), HasSubstr(R"({event_type="stored",status="unknown_worker"} 1)"));
 
-  service->clear_worker(kA.worker);
+  service->index().apply(kA.worker, kAllCleared);
   RouteRequest unlike = prompt.request();
   unlike.override.assume_kv_reuse = false;  // the first one's blocks are of no use to it
   auto second = service->route(unlike);
@@ -283,7 +287,7 @@ TEST(RouterService, AReceiptTellsHowFarEachCandidateCanBeTrusted) {
   service->add_worker(kA);
   service->add_worker(kB, {.kv_events = false});
   const Prompt prompt(160);
-  service->apply(kA, prompt.stored());
+  service->index().apply(kA, prompt.stored());
   ASSERT_TRUE(service->route(prompt.request()).has_value());
 
   const auto receipt = receipts.find("last");
@@ -302,7 +306,7 @@ TEST(RouterService, CountsDecisionsThatPassALongerPrefixOver) {
   service->add_worker(kA, {});
   service->add_worker(kB, {});
   const Prompt prompt(160);
-  service->apply(kB, prompt.stored());
+  service->index().apply(kB, prompt.stored());
   RouteRequest request = prompt.request();
   request.constraints.preferred_taints = {};
   request.override.overlap_credit = 0;
