@@ -37,11 +37,18 @@ struct ActiveRequest final : net::ExchangeObserver {
     virtual ~Owner() = default;
     virtual void on_client_gone(ActiveRequest& active) = 0;
   };
-  ActiveRequest(Owner& owner_in, std::unique_ptr<StreamGate> gate_in, Generation generation_in,
+  /// What its client asked for, and where the answer goes.
+  struct Wanted {
+    GenerationPlan&& plan;
+    net::HttpExchange& exchange;
+    TimePoint received;
+    net::ByteBudget* answers = nullptr;  ///< of answers being collected; null: unbounded
+  };
+  ActiveRequest(Owner& owner_in, std::unique_ptr<StreamGate> gate_in, const Wanted& wanted,
                 const RequestSeries& series_in)
       : owner(owner_in),
         gate(std::move(gate_in)),
-        generation(std::move(generation_in)),
+        generation(std::move(wanted.plan), wanted.exchange, wanted.received, wanted.answers),
         series(series_in),
         seats(generation.choices().size()) {}
   void on_client_gone(net::ClientGone) override { owner.on_client_gone(*this); }

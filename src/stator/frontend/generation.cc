@@ -61,7 +61,7 @@ void GenerationPlan::ignore_thinking_budget() {
   answer.ignored_fields += "max_thinking_tokens";
 }
 
-Generation::Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoint received,
+Generation::Generation(GenerationPlan&& plan, net::HttpExchange& exchange, TimePoint received,
                        net::ByteBudget* answers)
     : plan_(std::move(plan)),
       answer_(Answer::make(plan_.answer, exchange, *plan_.model->assets->tokenizer, answers)),
@@ -338,11 +338,8 @@ Progress Generation::take_delta(ChoiceRun& choice, const inference::Delta& delta
   }
   last_activity_ = now;
   const auto tokens = output.tokens_of(delta).subspan(skip);
-  if (fresh && !tokens.empty()) {
-    choice.lease().mark_prefill_completed();
-    if (choice.journal().generated() == tokens.size()) {
-      start_output(choice, delta, output, now);
-    }
+  if (fresh && !tokens.empty() && choice.journal().generated() == tokens.size()) {
+    start_output(choice, delta, output, now);
   }
   // Some engines know it only at the end.
   if (delta.cached_tokens > 0 && text_of(choice).cached_tokens == 0) {

@@ -141,7 +141,7 @@ using request::Progress;
 class Generation {
  public:
   /// An answer that is collected is held in `answers`; null: in no budget.
-  Generation(GenerationPlan plan, net::HttpExchange& exchange, TimePoint received,
+  Generation(GenerationPlan&& plan, net::HttpExchange& exchange, TimePoint received,
              net::ByteBudget* answers = nullptr);
 
   const GenerationPlan& plan() const { return plan_; }

@@ -131,7 +131,7 @@ std::move_only_function<void(Result<router::Decision>)> RequestDispatch::waiter(
 void RequestDispatch::route(ChoiceRef ref, request::Actions& out) {
   const GenerationPlan& plan = ref.active->generation.plan();
   if (Status pin = check_prefill_pin(plan, environment_.lines); !pin) {
-    ref.run().on_no_route(std::move(pin.error()), environment_.recovery, now(), out);
+    ref.run().on_no_route(pin.error(), environment_.recovery, now(), out);
     return;
   }
   ref.run().route(shape_of(*plan.model), environment_.recovery, now(), out);
@@ -147,13 +147,13 @@ void RequestDispatch::plan_prompt(ChoiceRef ref, request::Actions& out) {
       asked.request, fleet.some_whole ? Otherwise::kRunWhole : Otherwise::kFail,
       hints_of(ref.active->generation, asked.prompt), waiter(run, RoutedInbox::For::kPrompt));
   if (!planned) {
-    run.on_no_route(std::move(planned.error()), environment_.recovery, now(), out);
+    run.on_no_route(planned.error(), environment_.recovery, now(), out);
   } else if (!planned->ticket.empty()) {
     run.on_waiting(std::move(planned->ticket));
   } else if (planned->split) {
     take_split(ref, std::move(*planned->split), out);
   } else {
-    run.on_no_split(fleet, out);
+    run.on_split(std::nullopt, fleet, now(), out);
   }
 }
 
@@ -163,16 +163,19 @@ void RequestDispatch::take_split(ChoiceRef ref, router::PrefillRouterService::Sp
   const WorkerKey worker = split.prefill.worker;
   const discovery::InstanceRecord* record = lines.find_record(worker.worker);
   if (record == nullptr || lines.find_session(worker.worker) == nullptr) {
-    ref.run().look_again(worker, out);
+    ref.run().look_again({.worker = worker}, out);
     return;
   }
   const inference::HandoffAbility& ability = record->model.handoff;
-  ref.run().on_split(router::make_bootstrap_room(environment_.random, worker.dp_rank, 1),
-                     {.worker = worker,
-                      .life = record->incarnation,
-                      .kind = ability.kind,
-                      .meeting_point = ability.meeting_point},
-                     std::move(split.terms), std::move(split.prefill.lease), now(), out);
+  ref.run().on_split(
+      ChoiceRun::Split{.room = router::make_bootstrap_room(environment_.random, worker.dp_rank, 1),
+                       .giver = {.worker = worker,
+                                 .life = record->incarnation,
+                                 .kind = ability.kind,
+                                 .meeting_point = ability.meeting_point},
+                       .terms = std::move(split.terms),
+                       .lease = std::move(split.prefill.lease)},
+      shape_of(*ref.active->generation.plan().model), now(), out);
 }
 
 void RequestDispatch::plan_answer(ChoiceRef ref, request::Actions& out) {
@@ -183,7 +186,7 @@ void RequestDispatch::plan_answer(ChoiceRef ref, request::Actions& out) {
                                                   hints_of(ref.active->generation, asked.prompt),
                                                   waiter(run, RoutedInbox::For::kAnswer));
   if (!routed) {
-    run.on_no_route(std::move(routed.error()), environment_.recovery, now(), out);
+    run.on_no_route(routed.error(), environment_.recovery, now(), out);
   } else if (routed->decision) {
     take_answer(ref, std::move(*routed->decision), out);
   } else {
@@ -223,9 +226,9 @@ void RequestDispatch::on_routed(ChoiceRef ref, RoutedInbox::Arrival arrival,
   const ServedModel& model = *ref.active->generation.plan().model;
   if (!arrival.decision) {
     if (is_prompt && model.whole_workers.load(std::memory_order_relaxed) > 0) {
-      run.on_no_prefill(out);
+      run.look_again({.prefill = true}, out);
     } else {
-      run.on_no_route(std::move(arrival.decision.error()), environment_.recovery, now(), out);
+      run.on_no_route(arrival.decision.error(), environment_.recovery, now(), out);
     }
     return;
   }
@@ -238,7 +241,7 @@ void RequestDispatch::on_routed(ChoiceRef ref, RoutedInbox::Arrival arrival,
   if (auto terms = model.prefill->find_terms(asked.request, worker)) {
     take_split(ref, {std::move(*arrival.decision), std::move(*terms)}, out);
   } else {
-    run.look_again(std::nullopt, out);
+    run.look_again({}, out);
   }
 }
 

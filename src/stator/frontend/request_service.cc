@@ -80,7 +80,8 @@ void RequestService::stop(const Error& error) {
   kept_.reset();
 }
 
-void RequestService::run(net::HttpExchange& exchange, GenerationPlan plan, const PrepareJob& job) {
+void RequestService::run(net::HttpExchange& exchange, GenerationPlan&& plan,
+                         const PrepareJob& job) {
   const FrontendConfig& config = environment_.config;
   FrontendMetrics& metrics = environment_.metrics;
   plan.migration = {.migrations_max = config.migration_limit,
@@ -106,8 +107,8 @@ void RequestService::run(net::HttpExchange& exchange, GenerationPlan plan, const
   const RequestSeries& series =
       metrics.series(plan.answer.model, plan.answer.label(), plan.answer.stream);
   auto owned = std::make_unique<ActiveRequest>(
-      *this, std::move(gate), Generation(std::move(plan), out, job.received, environment_.answers),
-      series);
+      *this, std::move(gate),
+      ActiveRequest::Wanted{std::move(plan), out, job.received, environment_.answers}, series);
   ActiveRequest& active = *owned;
   active_.emplace(&active, std::move(owned));
   recovery_.set_running(active_.size());
@@ -151,12 +152,11 @@ void RequestService::start(ActiveRequest& active) {
       continue;
     }
     Actions actions;
+    std::optional<Error> lost;
     if (choice.journal().generated() > 0) {
-      choice.start_again(Error(Code::kUnavailable, "the frontend of this stream was lost, retry"),
-                         recovery_, environment_.shard.now(), actions);
-    } else {
-      choice.start(actions);
+      lost.emplace(Code::kUnavailable, "the frontend of this stream was lost, retry");
     }
+    choice.start(std::move(lost), recovery_, environment_.shard.now(), actions);
     perform({&active, i}, actions);
     if (!active_.contains(&active)) {
       return;
@@ -257,13 +257,6 @@ void RequestService::end_step() {
     kept_->flush();
   }
   shed_answers();
-}
-
-Progress RequestService::advance(ChoiceRef ref, const inference::Delta& delta,
-                                 const inference::StepOutput& output) {
-  return ref.active->gate == nullptr
-             ? ref.active->generation.on_delta(ref.run(), delta, output, environment_.shard.now())
-             : kept_->advance(*ref.active, ref.run(), delta, output);
 }
 
 /// True: the request goes on, because its body or its copy is not complete yet.

@@ -65,7 +65,7 @@ class RequestService final : public RoutedInbox::Owner,
   WorkerEvents& events() { return events_; }
   size_t active() const { return active_.size(); }
 
-  void run(net::HttpExchange& exchange, GenerationPlan plan, const PrepareJob& job);
+  void run(net::HttpExchange& exchange, GenerationPlan&& plan, const PrepareJob& job);
   /// Fails what runs.
   void stop(const Error& error);
   /// Once a second: silent workers, quiet streams, lost messages.
@@ -75,9 +75,8 @@ class RequestService final : public RoutedInbox::Owner,
 
   /// Carries out what a choice asks for, and what comes of that.
   void perform(ChoiceRef ref, request::Actions& actions);
-  /// A worker's output becomes text, and leaves when it may.
-  Progress advance(ChoiceRef ref, const inference::Delta& delta,
-                   const inference::StepOutput& output);
+  /// Null: nobody keeps journals.
+  KeptStreams* kept() { return kept_.get(); }
   /// A worker's step has been taken.
   void end_step();
 

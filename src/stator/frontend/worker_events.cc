@@ -49,7 +49,8 @@ void WorkerEvents::on_rejected(WorkerId worker, inference::RequestKey key, Error
     parts_.names.erase(known);
     ref.run().on_prompt_lost(Loss::kFailed, error, parts_.recovery, parts_.shard.now(), actions);
   } else if (ref.run().key() == key) {
-    ref.run().on_rejected(std::move(error), parts_.recovery, parts_.shard.now(), actions);
+    ref.run().on_lost(continuity::Loss::kRefused, std::move(error), parts_.recovery,
+                      parts_.shard.now(), actions);
   }
   parts_.requests.perform(ref, actions);
 }
@@ -88,7 +89,11 @@ void WorkerEvents::take(ChoiceRef ref, const inference::Delta& delta,
   if (!ref.active->generation.first_token()) {
     parts_.shard.refresh_now();  // a fast engine answers in the turn in which the request came
   }
-  const Progress progress = parts_.requests.advance(ref, delta, output);
+  // It becomes text, and leaves at once or when its copy may.
+  ActiveRequest& active = *ref.active;
+  const Progress progress =
+      active.gate == nullptr ? active.generation.on_delta(run, delta, output, parts_.shard.now())
+                             : parts_.requests.kept()->advance(active, run, delta, output);
   Actions actions;
   run.on_output({.progress = progress,
                  .offset = delta.offset,
@@ -110,9 +115,9 @@ void WorkerEvents::take_prompt(ChoiceRef ref, const inference::Delta& delta,
   using Word = ChoiceRun::PromptWord;
   const auto offer = std::ranges::find(output.offers, delta.key, &inference::Offer::key);
   Actions actions;
-  const Word word =
-      ref.run().on_prompt_output(delta, offer == output.offers.end() ? nullptr : &offer->handoff,
-                                 parts_.recovery, parts_.shard.now(), actions);
+  const Word word = ref.run().on_prompt_output(
+      {.delta = delta, .offer = offer == output.offers.end() ? nullptr : &offer->handoff},
+      parts_.recovery, parts_.shard.now(), actions);
   inference::Delta answer = delta;
   if (word != Word::kUnderWay) {
     parts_.names.erase(delta.key.request);
@@ -140,7 +145,8 @@ void WorkerEvents::lose(WorkerId worker, inference::Failure failure) {
     parts_.names.erase(known);
     ref.run().on_prompt_lost(Loss::kFailed, failure.error, parts_.recovery, now, actions);
   } else if (ref.run().key() == failure.key) {
-    ref.run().on_failed(std::move(failure.error), parts_.recovery, now, actions);
+    ref.run().on_lost(continuity::Loss::kFailed, std::move(failure.error), parts_.recovery, now,
+                      actions);
   }
   parts_.requests.perform(ref, actions);
   if (ref.is_prompt && retry != Retry::kNever && code != Code::kOverloaded &&
@@ -209,9 +215,10 @@ void WorkerEvents::lose_giver(WorkerId worker, const Error& error) {
 
 void WorkerEvents::lose_stalled(TimePoint now) {
   const auto why = [&](const ChoiceRun& run) {
-    return run.at_worker() ? parts_.recovery.stalled(
-                                 run.signs(parts_.lines.last_heard(run.facts().worker.worker)), now)
-                           : std::nullopt;
+    return run.at_worker()
+               ? parts_.recovery.stalled(
+                     signs_of(run, parts_.lines.last_heard(run.facts().worker.worker)), now)
+               : std::nullopt;
   };
   tell_all([&](const ChoiceRun& run) { return why(run).has_value(); },
            [&](ChoiceRun& run, Actions& out) {

@@ -14,6 +14,7 @@
 #include "stator/request/action.h"
 #include "stator/request/prompt_run.h"
 #include "stator/request/recovery.h"
+#include "stator/request/worker_search.h"
 #include "stator/router/router_service.h"
 
 namespace stator::request {
@@ -46,7 +47,7 @@ enum class Progress : uint8_t {
 ///
 /// I1  Nothing is asked for and nothing is held after kDone.
 /// I2  The lease is alive exactly while the choice has work at a worker.
-/// I3  It has a lease, or a ticket, or neither; never both.
+/// I3  It has a lease, or a ticket (WorkerSearch), or neither; never both.
 /// I4  A prompt at a prefill worker is asked for or dropped, not forgotten (PromptRun).
 class ChoiceRun {
  public:
@@ -81,44 +82,44 @@ class ChoiceRun {
     TimePoint submitted{};                ///< the current attempt
     TimePoint first_token{};
     TimePoint last_token{};
-    bool accepted = false;           ///< the current attempt, by its worker
-    bool closed = false;             ///< its text has its last word
-    std::optional<LostWorker> lost;  ///< until another one's first token
+    bool accepted = false;  ///< the current attempt, by its worker
+    bool closed = false;    ///< its text has its last word
   };
   const Facts& facts() const { return facts_; }
-  State state() const { return state_; }
+  State state() const;
   bool done() const { return state_ == State::kDone; }
   inference::RequestKey key() const { return {facts_.id, journal_.attempt()}; }
-  const continuity::Journal& journal() const { return journal_; }
-  continuity::Journal& journal() { return journal_; }
-  const PromptRun& prompt() const { return prompt_; }
-  PromptRun& prompt() { return prompt_; }
-  router::LoadLease& lease() { return lease_; }
+  template <typename Self>
+  auto& journal(this Self& self) {
+    return self.journal_;
+  }
+  template <typename Self>
+  auto& prompt(this Self& self) {
+    return self.prompt_;
+  }
+  const WorkerSearch& search() const { return search_; }
   bool at_worker() const { return !lease_.empty(); }
-  bool waits() const { return !ticket_.empty() || state_ == State::kParked; }
-  Recovery::Signs signs(std::optional<TimePoint> heard) const;
 
   // The way to a worker. Those that find nobody park the choice, or fail it with what it lost.
   /// What workers know it by; before its start.
   void name(RequestId id) { facts_.id = id; }
-  void start(Actions& out);
-  /// A choice that was begun elsewhere, by a process that is lost.
-  void start_again(Error cause, Recovery& recovery, TimePoint now, Actions& out);
+  /// `lost`: it was begun elsewhere, by a process that is lost.
+  void start(std::optional<Error> lost, Recovery& recovery, TimePoint now, Actions& out);
   void route(const FleetShape& fleet, const Recovery& recovery, TimePoint now, Actions& out);
-  void on_split(uint64_t room, Handover::Giver giver, router::DecodeTerms terms,
-                router::LoadLease lease, TimePoint now, Actions& out);
-  /// The prompt is to be computed where the answer is.
-  void on_no_split(const FleetShape& fleet, Actions& out);
-  /// No prefill worker came; those that do everything may.
-  void on_no_prefill(Actions& out);
-  /// What was found cannot be used: `worker` cannot be reached from here, though others may reach
-  /// it; or it has gone meanwhile.
-  void look_again(std::optional<WorkerKey> worker, Actions& out);
+  /// Who computes the prompt. None: whoever answers.
+  using Split = PromptRun::Split;
+  void on_split(std::optional<Split> split, const FleetShape& fleet, TimePoint now, Actions& out);
+  /// What was found cannot be used.
+  struct Unusable {
+    std::optional<WorkerKey> worker{};  ///< out of reach from here, though others may reach it
+    bool prefill = false;               ///< no prefill worker came; those that do everything may
+  };
+  void look_again(const Unusable& found, Actions& out);
   void on_waiting(router::QueueTicket ticket);
   /// Whether a decision of that attempt is still wanted; it has left the queue then.
   bool take_ticket(Attempt attempt);
   void on_routed(router::Decision decision, const Reach& reach, TimePoint now, Actions& out);
-  void on_no_route(Error error, const Recovery& recovery, TimePoint now, Actions& out);
+  void on_no_route(const Error& error, const Recovery& recovery, TimePoint now, Actions& out);
   void on_retry_due(Recovery& recovery, TimePoint now, Actions& out);
 
   // What workers say. Of other attempts than the current one nothing may come here.
@@ -131,17 +132,21 @@ class ChoiceRun {
   };
   void on_output(const Output& output, Recovery& recovery, TimePoint now, Actions& out);
   void on_thought(continuity::Journal::Step step, Recovery& recovery, TimePoint now, Actions& out);
+  /// Its last word was written.
   void on_finished(TimePoint now, Actions& out);
-  void on_rejected(Error error, Recovery& recovery, TimePoint now, Actions& out);
-  void on_failed(Error error, Recovery& recovery, TimePoint now, Actions& out);
-  /// kStalled: it is silent; kVanished: its connection broke.
-  void on_lost(continuity::Loss loss, Error error, Recovery& recovery, TimePoint now, Actions& out);
+  /// kRefused: the worker rejected it; kFailed: the engine could not go on; kStalled: the worker is
+  /// silent; kVanished: its connection broke.
+  void on_lost(continuity::Loss how, Error error, Recovery& recovery, TimePoint now, Actions& out);
 
   // What the prompt's worker says.
   enum class PromptWord : uint8_t { kUnderWay, kEnded, kIsAnswer };
+  struct PromptOutput {
+    const inference::Delta& delta;
+    inference::Handoff* offer = nullptr;  ///< null: none came with it
+  };
   /// kEnded, kIsAnswer: its name ends. kIsAnswer: what came is this choice's output.
-  PromptWord on_prompt_output(const inference::Delta& delta, inference::Handoff* offer,
-                              Recovery& recovery, TimePoint now, Actions& out);
+  PromptWord on_prompt_output(const PromptOutput& output, Recovery& recovery, TimePoint now,
+                              Actions& out);
   enum class PromptLoss : uint8_t {
     kFailed,     ///< the prefill worker refused it or could not go on
     kSilent,     ///< it says nothing
@@ -156,33 +161,24 @@ class ChoiceRun {
   void stop(MigrationOutcome how, TimePoint now, Actions& out);
 
  private:
-  void reroute(std::optional<Error> cause, Actions& out);
-  void resubmit(Error cause, Recovery& recovery, TimePoint now, Actions& out);
-  void park_or_fail(Error cause, const Error& error, const Recovery& recovery, TimePoint now,
-                    Actions& out);
-  void park(Error cause, Duration wait, Actions& out);
-  void carry_on(Handover::Step step, const Error& error, Recovery& recovery, TimePoint now,
-                Actions& out);
-  void lose(continuity::Loss loss, Error error, Recovery& recovery, TimePoint now, Actions& out);
   struct Lost {
     continuity::Loss loss;
     WorkerKey culprit;
   };
-  void lose_at(Lost what, Error error, Recovery& recovery, TimePoint now, Actions& out);
-  void give_up(Error error, const Recovery& recovery, Actions& out);
-  void cancel(session::CancelReason reason, Actions& out) const;
-  void end(TimePoint now, Actions& out);
-  void end_move(MigrationOutcome how, Actions& out);
+  void lose(Lost what, Error error, Recovery& recovery, TimePoint now, Actions& out);
+  void carry_on(Handover::Step step, const Error& error, Recovery& recovery, TimePoint now,
+                Actions& out);
 
   const Spec spec_;
-  State state_ = State::kPreparing;
+  State state_ = State::kPreparing;  // while the search rests
   Facts facts_;
   continuity::Journal journal_;
   router::LoadLease lease_;
-  router::QueueTicket ticket_;  // while a router lets it wait
   PromptRun prompt_;
-  std::optional<Error> cause_;  // why it looks for another worker
-  RetryPlace place_;
+  WorkerSearch search_;
 };
+
+/// What is known of its attempt at a worker that was heard of then.
+Recovery::Signs signs_of(const ChoiceRun& run, std::optional<TimePoint> heard);
 
 }  // namespace stator::request

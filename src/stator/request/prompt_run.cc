@@ -17,12 +17,11 @@ std::optional<bool> PromptRun::wants_split(const FleetShape& fleet, const Need& 
   return !whole && (fleet.some_split || fleet.has_prefill);
 }
 
-void PromptRun::begin(uint64_t room, Handover::Giver giver, router::DecodeTerms terms,
-                      router::LoadLease lease, TimePoint now, Actions& out) {
+void PromptRun::begin(Split split, TimePoint now, Actions& out) {
   drop(out);  // of an earlier attempt, whose answer began before it ended
-  handover_.begin(room, std::move(giver), now);
-  terms_ = std::move(terms);
-  lease_ = std::move(lease);
+  handover_.begin(split.room, std::move(split.giver), now);
+  terms_ = std::move(split.terms);
+  lease_ = std::move(split.lease);
   to_prompt_ = {.id = handover_.id(), .kind = handover_.giver().kind};
 }
 

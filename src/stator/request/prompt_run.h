@@ -74,8 +74,14 @@ class PromptRun {
   /// The next worker does everything. True: that was said before.
   bool want_whole() { return std::exchange(whole_next_, true); }
 
-  void begin(uint64_t room, Handover::Giver giver, router::DecodeTerms terms,
-             router::LoadLease lease, TimePoint now, Actions& out);
+  /// Another worker that was found for the prompt.
+  struct Split {
+    uint64_t room = 0;
+    Handover::Giver giver;
+    router::DecodeTerms terms{};
+    router::LoadLease lease{};
+  };
+  void begin(Split split, TimePoint now, Actions& out);
   void on_asked(RequestId id, TimePoint now);
   /// What the workers of kAskPrefill and kSubmit are given; once each.
   inference::Handoff take_for_prompt() { return std::move(to_prompt_); }

@@ -60,7 +60,7 @@ void RequestRun::stop(MigrationOutcome how, TimePoint now, Actions& out) {
 TimePoint RequestRun::last_sign(TimePoint last_output, TimePoint now) const {
   TimePoint sign = last_output;
   for (const ChoiceRun& choice : choices_) {
-    sign = std::max(sign, choice.waits() ? now : choice.facts().submitted);
+    sign = std::max(sign, choice.search().waits() ? now : choice.facts().submitted);
   }
   return sign;
 }

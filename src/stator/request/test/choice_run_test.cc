@@ -22,9 +22,10 @@ class ChoiceRunTest : public RunFixture {
   /// kPrefill: worker 5 computes the prompt as request 50.
   void in_prefill(ChoiceRun& run) {
     run.name(RequestId(1));
-    run.start(out_);
+    run.start({}, recovery_, now_, out_);
     run.route(kSplit, recovery_, now_, out_);
-    run.on_split(77, giver(5), {}, lease(), now_, out_);
+    run.on_split(ChoiceRun::Split{.room = 77, .giver = giver(5), .lease = lease()}, kSplit, now_,
+                 out_);
     EXPECT_EQ(asked(), (std::vector{Kind::kRoute, Kind::kPlanPrompt, Kind::kAskPrefill}));
     EXPECT_EQ(run.prompt().take_for_prompt().id, 77U);
     run.prompt().on_asked(RequestId(50), now_);
@@ -43,7 +44,7 @@ class ChoiceRunTest : public RunFixture {
   }
   ChoiceRun::PromptWord offer_prompt(ChoiceRun& run) {
     inference::Handoff given = offer();
-    return run.on_prompt_output(word(run, 1, inference::FinishReason::kLength), &given, recovery_,
+    return run.on_prompt_output({word(run, 1, inference::FinishReason::kLength), &given}, recovery_,
                                 now_, out_);
   }
   /// The request ends with what it asked to fail with.
@@ -59,7 +60,7 @@ class ChoiceRunTest : public RunFixture {
     EXPECT_TRUE(run.done());
     EXPECT_EQ(booked(), 0);
     EXPECT_FALSE(run.prompt().at_worker().has_value());
-    EXPECT_FALSE(run.waits());
+    EXPECT_FALSE(run.search().waits());
   }
 };
 
@@ -67,7 +68,7 @@ TEST_F(ChoiceRunTest, TheStraightWay) {
   ChoiceRun run(spec());
   EXPECT_EQ(run.state(), State::kPreparing);
   run.name(RequestId(1));
-  run.start(out_);
+  run.start({}, recovery_, now_, out_);
   EXPECT_EQ(run.state(), State::kRouting);
   EXPECT_THAT(asked(), ElementsAre(Kind::kRoute));
   run.route(kWhole, recovery_, now_, out_);
@@ -165,36 +166,37 @@ TEST_F(ChoiceRunTest, AtAnotherWorkersFirstTokenItHasRecovered) {
   asked();
   output(run, 1);
   EXPECT_THAT(asked(), ElementsAre(Kind::kNote, Kind::kRecovered));
-  EXPECT_FALSE(run.facts().lost.has_value());
+  EXPECT_FALSE(run.search().lost().has_value());
 }
 
 TEST_F(ChoiceRunTest, ARefusalIsNoMove) {
   ChoiceRun run(spec());
   at_worker(run);
-  run.on_rejected(Error(Code::kOverloaded, "full"), recovery_, now_, out_);
+  run.on_lost(Loss::kRefused, Error(Code::kOverloaded, "full"), recovery_, now_, out_);
   EXPECT_THAT(asked(), ElementsAre(Kind::kCount, Kind::kRoute));
-  EXPECT_FALSE(run.facts().lost.has_value());
+  EXPECT_FALSE(run.search().lost().has_value());
   EXPECT_EQ(run.journal().refusals(), 1U);
 }
 
 TEST_F(ChoiceRunTest, WhatNoWorkerWouldTakeFails) {
   ChoiceRun run(spec());
   at_worker(run);
-  run.on_rejected(Error(Code::kInvalidArgument, "no such token"), recovery_, now_, out_);
+  run.on_lost(Loss::kRefused, Error(Code::kInvalidArgument, "no such token"), recovery_, now_,
+              out_);
   EXPECT_EQ(failure(), "no such token");
 }
 
 TEST_F(ChoiceRunTest, AFailureIsTheWorkersAndAHandOffNobodys) {
   ChoiceRun run(spec());
   at_worker(run);
-  run.on_failed(unavailable(), recovery_, now_, out_);
+  run.on_lost(Loss::kFailed, unavailable(), recovery_, now_, out_);
   EXPECT_EQ(out_[0].outcome, WorkOutcome::kFailed);
   EXPECT_EQ(run.journal().migrations(), 1U);
 
   ChoiceRun drained(spec(1));
   out_.clear();
   at_worker(drained);
-  drained.on_failed(Error(Code::kDraining, "bye"), recovery_, now_, out_);
+  drained.on_lost(Loss::kFailed, Error(Code::kDraining, "bye"), recovery_, now_, out_);
   EXPECT_EQ(out_[0].event, Event::kDrainHandoff);
   EXPECT_EQ(drained.journal().migrations(), 0U);
 }
@@ -256,10 +258,10 @@ TEST_F(ChoiceRunTest, AfterTheLimitItSaysHowOftenItMoved) {
   limited.journal.limits = {.migrations_max = 1};
   ChoiceRun run(limited);
   at_worker(run);
-  run.on_failed(unavailable(), recovery_, now_, out_);
+  run.on_lost(Loss::kFailed, unavailable(), recovery_, now_, out_);
   run.on_routed(decision(2), {}, now_, out_);
   out_.clear();
-  run.on_failed(unavailable(), recovery_, now_, out_);
+  run.on_lost(Loss::kFailed, unavailable(), recovery_, now_, out_);
   EXPECT_THAT(failure(), HasSubstr("after 1 moves"));
 }
 
@@ -281,7 +283,7 @@ TEST_F(ChoiceRunTest, ADryRunEndsWithTheNameOfAWorker) {
   ChoiceRun::Spec dry = spec();
   dry.dry_run = true;
   ChoiceRun run(dry);
-  run.start(out_);
+  run.start({}, recovery_, now_, out_);
   run.route(kSplit, recovery_, now_, out_);
   run.on_routed(decision(6), {}, now_, out_);
   EXPECT_THAT(asked(), ElementsAre(Kind::kRoute, Kind::kPlanAnswer, Kind::kTellWorker));
@@ -293,7 +295,7 @@ TEST_F(ChoiceRunTest, BegunElsewhereItGoesOnFromItsJournal) {
   ChoiceRun run(spec());
   run.name(RequestId(1));
   run.journal().take(Attempt(0), 0, std::vector<TokenId>{1, 2, 3});
-  run.start_again(unavailable("the frontend was lost"), recovery_, now_, out_);
+  run.start(unavailable("the frontend was lost"), recovery_, now_, out_);
   EXPECT_THAT(asked(), ElementsAre(Kind::kCount, Kind::kNote, Kind::kRoute));
   EXPECT_EQ(run.key().attempt, Attempt(1));
 }
@@ -313,13 +315,13 @@ TEST_F(ChoiceRunTest, AnEarlyOfferIsTakenWhileThePromptIsComputed) {
   ChoiceRun run(spec());
   in_prefill(run);
   inference::Handoff given = offer();
-  EXPECT_EQ(run.on_prompt_output(word(run, 0), &given, recovery_, now_, out_),
+  EXPECT_EQ(run.on_prompt_output({word(run, 0), &given}, recovery_, now_, out_),
             ChoiceRun::PromptWord::kUnderWay);
   EXPECT_EQ(run.state(), State::kHandover);
   EXPECT_THAT(asked(), ElementsAre(Kind::kNote, Kind::kRoute));
   EXPECT_TRUE(run.prompt().at_worker().has_value());
-  EXPECT_EQ(run.on_prompt_output(word(run, 1, inference::FinishReason::kLength), nullptr, recovery_,
-                                 now_, out_),
+  EXPECT_EQ(run.on_prompt_output({word(run, 1, inference::FinishReason::kLength), nullptr},
+                                 recovery_, now_, out_),
             ChoiceRun::PromptWord::kEnded);
   EXPECT_THAT(asked(), ElementsAre(Kind::kReport));
   EXPECT_EQ(booked(), 0);
@@ -328,7 +330,7 @@ TEST_F(ChoiceRunTest, AnEarlyOfferIsTakenWhileThePromptIsComputed) {
 TEST_F(ChoiceRunTest, APromptsOneTokenMayBeTheAnswer) {
   ChoiceRun run(spec());
   in_prefill(run);
-  EXPECT_EQ(run.on_prompt_output(word(run, 1, inference::FinishReason::kStop), nullptr, recovery_,
+  EXPECT_EQ(run.on_prompt_output({word(run, 1, inference::FinishReason::kStop), nullptr}, recovery_,
                                  now_, out_),
             ChoiceRun::PromptWord::kIsAnswer);
   EXPECT_EQ(run.facts().worker.worker, WorkerId(5));
@@ -370,7 +372,8 @@ TEST_F(ChoiceRunTest, AGoneGiverCostsWhatWasTakenFromIt) {
 TEST_F(ChoiceRunTest, AWorkerThatRefusesAPromptOfOthersDoesEverythingItself) {
   ChoiceRun run(spec());
   in_handover(run);
-  run.on_rejected(Error(Code::kInvalidArgument, "no such hand-off"), recovery_, now_, out_);
+  run.on_lost(Loss::kRefused, Error(Code::kInvalidArgument, "no such hand-off"), recovery_, now_,
+              out_);
   EXPECT_EQ(run.state(), State::kRouting);
   EXPECT_THAT(run.journal().avoided(), ElementsAre(WorkerKey{WorkerId(5), 0}));
   asked();
@@ -402,9 +405,10 @@ TEST_F(ChoiceRunTest, WhereSomeNeedItAnotherWorkerIsFoundThen) {
 
 TEST_F(ChoiceRunTest, WithAMeetingPointBothAreAskedAtOnce) {
   ChoiceRun run(spec());
-  run.start(out_);
+  run.start({}, recovery_, now_, out_);
   run.route(kSplit, recovery_, now_, out_);
-  run.on_split(77, giver(5, "here"), {}, lease(), now_, out_);
+  run.on_split(ChoiceRun::Split{.room = 77, .giver = giver(5, "here"), .lease = lease()}, kSplit,
+               now_, out_);
   EXPECT_EQ(run.state(), State::kHandover);
   run.on_routed(decision(), {.giver_lives = Incarnation(5)}, now_, out_);
   EXPECT_THAT(asked(), ElementsAre(Kind::kRoute, Kind::kPlanPrompt, Kind::kPlanAnswer,
@@ -438,12 +442,12 @@ TEST_F(ChoiceRunTest, LogProbabilitiesOfAPromptNeedAWorkerThatDoesBoth) {
   ChoiceRun::Spec scored = spec();
   scored.scores_prompt = true;
   ChoiceRun run(scored);
-  run.start(out_);
+  run.start({}, recovery_, now_, out_);
   run.route({.some_split = true, .has_prefill = true}, recovery_, now_, out_);
   EXPECT_THAT(failure(), HasSubstr("echo with logprobs"));
   ChoiceRun whole(scored);
   out_.clear();
-  whole.start(out_);
+  whole.start({}, recovery_, now_, out_);
   whole.route(kSplit, recovery_, now_, out_);
   EXPECT_THAT(asked(), ElementsAre(Kind::kRoute, Kind::kPlanAnswer));
 }
@@ -478,12 +482,13 @@ TEST_F(ChoiceRunTest, AfterItsEndNoEventDoesAnything) {
   out_.clear();
   inference::Handoff given = offer();
   run.route(kSplit, recovery_, now_, out_);
-  run.on_split(77, giver(5), {}, lease(), now_, out_);
-  run.on_no_split(kSplit, out_);
-  run.on_no_prefill(out_);
-  run.look_again(std::nullopt, out_);
+  run.on_split(ChoiceRun::Split{.room = 77, .giver = giver(5), .lease = lease()}, kSplit, now_,
+               out_);
+  run.on_split({}, kSplit, now_, out_);
+  run.look_again({.prefill = true}, out_);
+  run.look_again({}, out_);
   run.on_waiting({});
-  run.look_again(WorkerKey{}, out_);
+  run.look_again({.worker = WorkerKey{}}, out_);
   run.on_routed(decision(), {}, now_, out_);
   run.on_no_route(unavailable(), recovery_, now_, out_);
   run.on_retry_due(recovery_, now_, out_);
@@ -492,11 +497,11 @@ TEST_F(ChoiceRunTest, AfterItsEndNoEventDoesAnything) {
   run.on_output({.progress = Progress::kStale}, recovery_, now_, out_);
   run.on_thought(Journal::Step::kResubmit, recovery_, now_, out_);
   run.on_finished(now_, out_);
-  run.on_rejected(unavailable(), recovery_, now_, out_);
-  run.on_failed(unavailable(), recovery_, now_, out_);
+  run.on_lost(Loss::kRefused, unavailable(), recovery_, now_, out_);
+  run.on_lost(Loss::kFailed, unavailable(), recovery_, now_, out_);
   run.on_lost(Loss::kStalled, unavailable(), recovery_, now_, out_);
   run.on_lost(Loss::kVanished, unavailable(), recovery_, now_, out_);
-  run.on_prompt_output(word(run, 1), &given, recovery_, now_, out_);
+  run.on_prompt_output({word(run, 1), &given}, recovery_, now_, out_);
   run.on_prompt_lost(PromptLoss::kFailed, unavailable(), recovery_, now_, out_);
   run.on_prompt_lost(PromptLoss::kSilent, unavailable(), recovery_, now_, out_);
   run.on_prompt_lost(PromptLoss::kGiverGone, unavailable(), recovery_, now_, out_);
@@ -509,8 +514,8 @@ TEST_F(ChoiceRunTest, AfterItsEndNoEventDoesAnything) {
 TEST_F(ChoiceRunTest, ItIsStartedOnce) {
   ChoiceRun run(spec());
   begin(run);
-  EXPECT_DEATH(run.start(out_), "started once");
-  EXPECT_DEATH(run.start_again(unavailable(), recovery_, now_, out_), "started once");
+  EXPECT_DEATH(run.start({}, recovery_, now_, out_), "started once");
+  EXPECT_DEATH(run.start(unavailable(), recovery_, now_, out_), "started once");
   EXPECT_DEATH(run.on_finished(now_, out_), "R2");
 }
 

@@ -124,7 +124,7 @@ class RandomDriver {
       }
       run.name(RequestId(++last_id_));
       Actions actions;
-      run.start(actions);
+      run.start({}, recovery_, now_, actions);
       perform(run, std::move(actions));
     }
   }
@@ -181,21 +181,23 @@ class RandomDriver {
   void split(ChoiceRun& run, Actions& out) {
     switch (random_.below(5)) {
       case 0:
-        run.on_no_split(fleet(), out);
+        run.on_split({}, fleet(), now_, out);
         break;
       case 1:
         run.on_waiting({});
         break;
       case 2:
-        run.look_again(WorkerKey{WorkerId(9), 0}, out);
+        run.look_again({.worker = WorkerKey{WorkerId(9), 0}}, out);
         break;
       default:
-        run.on_split(77,
-                     {.worker = {WorkerId(5 + random_.below(3)), 0},
-                      .life = Incarnation(5),
-                      .kind = "k",
-                      .meeting_point = random_.below(3) == 0 ? "here" : ""},
-                     {}, book_(), now_, out);
+        run.on_split(
+            ChoiceRun::Split{.room = 77,
+                             .giver = {.worker = {WorkerId(5 + random_.below(3)), 0},
+                                       .life = Incarnation(5),
+                                       .kind = "k",
+                                       .meeting_point = random_.below(3) == 0 ? "here" : ""},
+                             .lease = book_()},
+            fleet(), now_, out);
     }
   }
   void speak(ChoiceRun& run, Actions& out) {
@@ -233,8 +235,8 @@ class RandomDriver {
         .token_count = 1,
         .finish = std::array{inference::FinishReason::kNone, inference::FinishReason::kStop,
                              inference::FinishReason::kLength}[random_.below(3)]};
-    const auto word =
-        run.on_prompt_output(delta, random_.below(2) == 0 ? &offer : nullptr, recovery_, now_, out);
+    const auto word = run.on_prompt_output({delta, random_.below(2) == 0 ? &offer : nullptr},
+                                           recovery_, now_, out);
     if (word != ChoiceRun::PromptWord::kUnderWay) {
       prompts_.erase(id);
     }
@@ -245,10 +247,10 @@ class RandomDriver {
         run.on_accepted(recovery_, now_, out);
         break;
       case 1:
-        run.on_rejected(error(), recovery_, now_, out);
+        run.on_lost(Loss::kRefused, error(), recovery_, now_, out);
         break;
       case 2:
-        run.on_failed(error(), recovery_, now_, out);
+        run.on_lost(Loss::kFailed, error(), recovery_, now_, out);
         break;
       case 3:
         run.on_lost(Loss::kStalled, error(), recovery_, now_, out);
@@ -369,7 +371,7 @@ TEST_F(RequestRunTest, InAnyOrderOfEventsNothingIsLeakedAndNothingAskedForAfterT
     for (int event = 0; event < 60 && !driver.over(); ++event) {
       driver.step();
       for (const ChoiceRun& run : request.choices()) {
-        ASSERT_FALSE(run.done() && run.waits());
+        ASSERT_FALSE(run.done() && run.search().waits());
         ASSERT_FALSE(run.done() && run.at_worker());
         ASSERT_FALSE(run.done() && run.prompt().at_worker().has_value());
       }

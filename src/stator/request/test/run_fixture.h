@@ -74,7 +74,7 @@ class RunFixture : public ::testing::Test {
   }
   void begin(ChoiceRun& run) {
     run.name(RequestId(1000 + run.facts().index));
-    run.start(out_);
+    run.start({}, recovery_, now_, out_);
     run.route(kWhole, recovery_, now_, out_);
   }
   /// At worker 1, with everything that was asked for so far taken.
