@@ -39,6 +39,20 @@ class LineReader {
     }
     return value;
   }
+  /// Nothing if there is no such number.
+  std::optional<uint64_t> find_number(std::string_view name) const {
+    uint64_t value = 0;
+    return line_[name].get(value) == simdjson::SUCCESS ? std::optional(value) : std::nullopt;
+  }
+  /// A number in the string `inner` of the object `outer`; nothing if there is none.
+  std::optional<uint64_t> find_id(std::string_view outer, std::string_view inner) const {
+    std::string_view text;
+    uint64_t value = 0;
+    const bool found =
+        line_[outer][inner].get(text) == simdjson::SUCCESS &&
+        std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc();
+    return found ? std::optional(value) : std::nullopt;
+  }
   double real(std::string_view name) {
     double value = 0;
     if (line_[name].get(value) != simdjson::SUCCESS || !(value >= 0)) {
@@ -89,6 +103,18 @@ ReplayRequest read_request(LineReader& line, uint32_t tokens_per_block) {
   return request;
 }
 
+/// A receipt that was corrected says what was decided with.
+void restore_expected(const LineReader& line, Receipt& receipt) {
+  const auto expected = line.find_number("expected_overlap_blocks");
+  const auto worker = line.find_id("chosen", "worker_id");
+  for (router::ReceiptCandidate& candidate : receipt.candidates) {
+    if (expected && *expected <= UINT32_MAX && worker == candidate.worker.worker.value()) {
+      candidate.overlap_blocks =
+          std::max(candidate.overlap_blocks, static_cast<uint32_t>(*expected));
+    }
+  }
+}
+
 Receipt read_receipt(LineReader& line) {
   Receipt receipt;
   receipt.prompt_tokens = static_cast<uint32_t>(line.number("prompt_tokens", kTokensMax));
@@ -117,6 +143,7 @@ Receipt read_receipt(LineReader& line) {
     }
     receipt.candidates.push_back(candidate);
   }
+  restore_expected(line, receipt);
   return receipt;
 }
 

@@ -336,10 +336,19 @@ std::optional<router::Receipt> prefill_of(const router::Receipt& receipt,
              : context.receipts.find(receipt.request_id + std::string(kPrefillSuffix));
 }
 
+/// Claims what the engine found instead of what was expected, which is returned.
+std::optional<uint32_t> correct(router::Receipt& receipt, const EndpointContext& context) {
+  return context.findings == nullptr ? std::nullopt : context.findings->correct(receipt);
+}
+
 /// What the router wrote down, and where the workers are that it names by number.
-std::string receipt_json(const router::Receipt& receipt, const EndpointContext& context) {
+std::string receipt_json(router::Receipt receipt, const EndpointContext& context) {
+  const auto expected = correct(receipt, context);
   std::string out = render_json(receipt);
   out.pop_back();  // the object goes on
+  if (expected) {
+    out += fmt::format(R"(,"expected_overlap_blocks":{})", *expected);
+  }
   out += R"(,"urls":)";
   json::Writer json(out);
   json.begin_object();
@@ -360,8 +369,15 @@ std::string receipt_json(const router::Receipt& receipt, const EndpointContext& 
   return out + "}";
 }
 
-std::string receipt_text(const router::Receipt& receipt, const EndpointContext& context) {
+std::string receipt_text(router::Receipt receipt, const EndpointContext& context) {
+  const auto expected = correct(receipt, context);
   std::string out = render_text(receipt);
+  if (expected) {
+    out += fmt::format(
+        "the router had expected {} cached blocks of the chosen worker: removals "
+        "were on their way\n",
+        *expected);
+  }
   for (const router::ReceiptCandidate& candidate : receipt.candidates) {
     const std::string place = context.catalog.place_of(candidate.worker.worker);
     if (candidate.worker.dp_rank == 0 && !place.empty()) {

@@ -13,6 +13,7 @@
 #include "stator/frontend/model_catalog.h"
 #include "stator/net/http_server.h"
 #include "stator/router/receipt.h"
+#include "stator/router/receipt_findings.h"
 
 namespace stator::frontend {
 
@@ -53,6 +54,7 @@ struct EndpointContext {
   const ModelCatalog& catalog;
   const router::ReceiptLog& receipts;
   const Metrics& metrics;
+  const router::ReceiptFindings* findings = nullptr;  ///< null: receipts stay as they are
   WallTime wall_now;
   Stage stage = Stage::kServing;
   bool client_is_local = false;  ///< of this host: may ask for the newest receipt

@@ -15,6 +15,7 @@
 #include "stator/core/mutex.h"
 #include "stator/core/random.h"
 #include "stator/request/outcomes.h"
+#include "stator/router/receipt_findings.h"
 
 namespace stator::frontend {
 
@@ -54,6 +55,9 @@ class FleetService {
   bool any_quarantined() const { return any_quarantined_.load(std::memory_order_relaxed); }
   void quarantine(uint64_t fingerprint, TimePoint now);
 
+  /// What engines found of prompts whose receipts claim more. Thread-safe itself.
+  router::ReceiptFindings& findings() { return findings_; }
+
  private:
   struct Worker {
     std::string model;
@@ -66,6 +70,7 @@ class FleetService {
   Change suspend(Worker& worker) STATOR_REQUIRES(mutex_);
   void count_suspended() STATOR_REQUIRES(mutex_);
 
+  router::ReceiptFindings findings_;
   const Gauge suspended_workers_;
   const Counter transitions_;
   const Counter probes_good_;

@@ -363,7 +363,8 @@ constexpr auto kShapes = std::to_array<Shape>({
 "integer"},"chosen":{"type":"object"},"reason":{"type":"string"},"workers":{"type":
 "integer"},"eligible":{"type":"integer"},"queued_ms":{"type":"number"},"candidates":{
 "type":"array","items":{"type":"object"}},"urls":{"type":"object"},"prefill":{"type":
-"object"}},"required":["request_id","model","chosen","candidates"]})"},
+"object"},"expected_overlap_blocks":{"type":"integer"}},"required":["request_id","model",
+"chosen","candidates"]})"},
     {"Response",
      R"({"type":"object","properties":{"id":{"type":"string"},"object":{"const":"response"},
 "created_at":{"type":"number"},"status":{"type":"string"},"model":{"type":"string"},

@@ -26,11 +26,6 @@ std::string_view policy_class_of(const GenerationPlan& plan) {
   return {};
 }
 
-std::string receipt_id_of(const GenerationPlan& plan, const ChoiceRun& run) {
-  const std::string& id = plan.answer.request_id;
-  return run.facts().index == 0 ? id : fmt::format("{}-{}", id, run.facts().index);
-}
-
 request::FleetShape shape_of(const ServedModel& model) {
   return {.some_split = model.split_workers.load(std::memory_order_relaxed) > 0,
           .some_whole = model.whole_workers.load(std::memory_order_relaxed) > 0,

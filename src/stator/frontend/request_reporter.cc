@@ -69,6 +69,11 @@ void RequestReporter::charge_tokens(const ActiveRequest& active, uint32_t tokens
   }
 }
 
+std::string receipt_id_of(const GenerationPlan& plan, const ChoiceRun& run) {
+  const std::string& id = plan.answer.request_id;
+  return run.facts().index == 0 ? id : fmt::format("{}-{}", id, run.facts().index);
+}
+
 void RequestReporter::begun(ActiveRequest& active) const {
   note_plan(active);
   active.series.started.add();
@@ -156,6 +161,11 @@ void RequestReporter::first_token(ActiveRequest& active, const ChoiceRun& run,
   if (!run.prompt().from()) {
     active.series.expected_cached_tokens.add(run.facts().expected_cached_tokens);
     active.series.found_cached_tokens.add(delta.cached_tokens);
+    if (delta.cached_tokens < run.facts().expected_cached_tokens) {
+      const GenerationPlan& plan = active.generation.plan();
+      environment_.findings.put(receipt_id_of(plan, run), run.facts().worker,
+                                delta.cached_tokens / plan.model->block_size);
+    }
   }
   if (environment_.gauges != nullptr) {
     const GenerationPlan& plan = active.generation.plan();

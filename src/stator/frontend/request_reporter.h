@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "stator/frontend/active_request.h"
@@ -12,6 +13,7 @@
 #include "stator/inference/request.h"
 #include "stator/inference/step_output.h"
 #include "stator/net/shard.h"
+#include "stator/router/receipt_findings.h"
 #include "stator/telemetry/request_facts.h"
 
 namespace stator::frontend {
@@ -26,6 +28,7 @@ class RequestReporter {
     FrontendMetrics& metrics;
     const RequestMeters& meters;
     const ModelCatalog& catalog;
+    router::ReceiptFindings& findings;
     WorkerGauges* gauges = nullptr;  ///< null: nobody looks
   };
   explicit RequestReporter(const Environment& environment) : environment_(environment) {}
@@ -65,6 +68,9 @@ class RequestReporter {
   const Environment environment_;
   MoveLog moves_;  // not yet logged
 };
+
+/// Under which name the receipt of a choice's routing is kept.
+std::string receipt_id_of(const GenerationPlan& plan, const ChoiceRun& run);
 
 /// A request that does not get as far as a plan.
 void note_refusal(const net::HttpRequest& request, std::string_view request_id, const Error& error);

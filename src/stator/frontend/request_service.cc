@@ -31,6 +31,7 @@ RequestService::RequestService(const Environment& environment)
                  .metrics = environment.metrics,
                  .meters = environment.meters,
                  .catalog = environment.catalog,
+                 .findings = environment.fleet.findings(),
                  .gauges = environment.gauges}),
       lines_(environment.shard,
              {.config = environment.config,

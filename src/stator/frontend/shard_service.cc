@@ -133,6 +133,7 @@ void ShardService::on_request(net::HttpExchange& exchange) {
       .catalog = environment_.catalog,
       .receipts = environment_.receipts,
       .metrics = environment_.metrics,
+      .findings = &environment_.fleet.findings(),
       .wall_now = shard_.clock().wall_now(),
       .stage = environment_.stage.load(std::memory_order_relaxed),
       .client_is_local = request.path().starts_with("/receipts/") && net::client_is_local(exchange),
