@@ -310,7 +310,7 @@ Status run_store(Invocation& invocation) {
               {{"host", address.host}});
   }
   log::info("store", "ready",
-            {{"address", fmt::format("{}:{}", address.host, server.port())},
+            {{"address", fmt::format("{}:{}", net::host_in_url(address.host), server.port())},
              {"host_bytes", options.host_bytes},
              {"dir", options.folder}});
   announce(invocation.settings, "store",

@@ -17,6 +17,7 @@
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/json/value.h"
+#include "stator/net/loopback.h"
 #include "stator/scaling/global_planner.h"
 
 namespace stator::cli {
@@ -209,8 +210,9 @@ Status run_global_planner(Invocation& invocation) {
   shards.start();
   const uint16_t bound = servers.front()->port();
   log::info("global-planner", "ready", {{"host", http.host}, {"port", bound}});
-  announce(invocation.settings, "global-planner",
-           fmt::format(R"("url":"http://{}:{}","port":{})", http.host, bound, bound));
+  announce(
+      invocation.settings, "global-planner",
+      fmt::format(R"("url":"http://{}:{}","port":{})", net::host_in_url(http.host), bound, bound));
   signals.wait();
   if (!shards.shard(0).run_and_wait([&] { servers.clear(); })) {
     log::warn("global-planner", "too busy to close its connections in order");

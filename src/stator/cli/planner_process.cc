@@ -16,6 +16,7 @@
 #include "stator/json/value.h"
 #include "stator/kv_events/forward_pass_publisher.h"
 #include "stator/kv_events/forward_pass_wire.h"
+#include "stator/net/loopback.h"
 #include "stator/perf/timing_spec.h"
 
 namespace stator::cli {
@@ -327,11 +328,9 @@ Status run_live_planner(Invocation& invocation) {
   STATOR_CHECK(read_number(invocation, "--port", 0.0, 65'535.0, port));
   PlannerServer server(*planner, clock, metrics);
   STATOR_CHECK(server.open(host, static_cast<uint16_t>(port), metrics), "--port");
-  log::info("planner", "ready",
-            {{"url", fmt::format("http://{}:{}", host, server.port())},
-             {"connector", connected.connector->name()}});
-  announce(settings, "planner",
-           fmt::format(R"("url":"http://{}:{}","port":{})", host, server.port(), server.port()));
+  const std::string url = fmt::format("http://{}:{}", net::host_in_url(host), server.port());
+  log::info("planner", "ready", {{"url", url}, {"connector", connected.connector->name()}});
+  announce(settings, "planner", fmt::format(R"("url":"{}","port":{})", url, server.port()));
   signals.wait();
   passes.reset();
   server.close();

@@ -59,7 +59,7 @@ void warn_of_open_port(const Settings& settings) {
   log::warn("access",
             "ANYBODY who reaches this port may use it: give --api-keys FILE (`stator key new`), "
             "or --host 127.0.0.1 if only this machine is to",
-            {{"listens_on", fmt::format("{}:{}", http.host, http.port)}});
+            {{"listens_on", fmt::format("{}:{}", net::host_in_url(http.host), http.port)}});
 }
 
 }  // namespace
@@ -297,7 +297,7 @@ std::string FrontendProcess::url() const {
   const auto& http = settings_.frontend.http;
   const bool any = http.host == "0.0.0.0" || http.host == "::";
   return fmt::format("{}://{}:{}", http.tls_cert_path.empty() ? "http" : "https",
-                     any ? "127.0.0.1" : http.host, port());
+                     any ? "127.0.0.1" : net::host_in_url(http.host), port());
 }
 
 void announce(const Settings& settings, std::string_view role, std::string_view members) {

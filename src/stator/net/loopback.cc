@@ -51,6 +51,11 @@ bool is_link_local_host(std::string_view host) {
          (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == 169 && six.s6_addr[13] == 254);
 }
 
+std::string host_in_url(std::string_view host) {
+  const bool bare = host.contains(':') && !host.starts_with('[');
+  return bare ? "[" + std::string(host) + "]" : std::string(host);
+}
+
 bool is_loopback_url(const std::string& url) {
   const std::unique_ptr<CURLU, detail::CurlDeleter> parsed(curl_url());
   char* host = nullptr;

@@ -10,7 +10,10 @@ namespace stator::net {
 /// A name that merely begins with "127." is not: others own such names. Looks nothing up.
 bool is_loopback_host(std::string_view host);
 
-/// The same of a URL's host; false for what is no URL.
+/// A host as it stands in a URL and before a port: IPv6 addresses in brackets, the rest as it is.
+std::string host_in_url(std::string_view host);
+
+/// `is_loopback_host` of a URL's host; false for what is no URL.
 bool is_loopback_url(const std::string& url);
 
 /// A link-local address (169.254.0.0/16, fe80::/10), in any of the spellings a resolver takes for

@@ -18,6 +18,13 @@ TEST(Loopback, HostsThatOnlyThisHostCanBe) {
   }
 }
 
+TEST(HostInUrl, BracketsAddressesOfIpv6Only) {
+  EXPECT_EQ(host_in_url("::1"), "[::1]");
+  EXPECT_EQ(host_in_url("[fe80::1%eth0]"), "[fe80::1%eth0]");
+  EXPECT_EQ(host_in_url("10.0.0.7"), "10.0.0.7");
+  EXPECT_EQ(host_in_url("engine-7"), "engine-7");
+}
+
 TEST(LinkLocal, InEverySpelling) {
   for (const char* host : {"169.254.169.254", "169.254.0.1", "0xA9FEA9FE", "2852039166",
                            "169.16689662", "fe80::1", "[fe80::1%eth0]", "::ffff:169.254.169.254"}) {
