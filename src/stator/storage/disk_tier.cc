@@ -171,6 +171,10 @@ Status DiskTier::prepare() {
   }
   std::error_code error;
   std::filesystem::create_directories(options_.folder, error);
+  if (error) {
+    return Error(Code::kIo,
+                 fmt::format("cannot make the KV folder {}: {}", options_.folder, error.message()));
+  }
   const std::string lock_path = options_.folder + "/g3.lock";
   lock_ = io::FileDescriptor(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock_.open()) {

@@ -312,6 +312,9 @@ Result<std::string> resolve_model(const std::string& model, const HubConfig& con
         fmt::format("MODEL '{}' is a file: give the folder it is in, or a .gguf file", model));
   }
   const std::optional<HubModel> named = parse_hub_model(model);
+  if (!named && (model.ends_with(".gguf") || model.starts_with('/') || model.starts_with('.'))) {
+    return Error(Code::kNotFound, fmt::format("MODEL '{}': no such file or folder", model));
+  }
   if (!named) {
     return Error(
         Code::kNotFound,

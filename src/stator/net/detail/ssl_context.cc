@@ -11,6 +11,10 @@ Error file_error(const std::filesystem::path& path) {
   const unsigned long code = ERR_peek_last_error();
   const char* reason = code != 0 ? ERR_reason_error_string(code) : nullptr;
   ERR_clear_error();
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) {
+    return {Code::kInvalidArgument, fmt::format("TLS file {}: no such file", path.string())};
+  }
   return {Code::kInvalidArgument, fmt::format("TLS file {} cannot be used: {}", path.string(),
                                               reason != nullptr ? reason : "missing or not PEM")};
 }

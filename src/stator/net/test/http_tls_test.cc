@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "stator/net/detail/ssl_context.h"
 #include "stator/net/http_client.h"
 #include "stator/net/test/http_server_fixture.h"
 #include "stator/net/test/test_certificate.h"
@@ -138,6 +139,13 @@ TEST_F(HttpTlsTest, NeedsBothCertificateAndKey) {
 
   ASSERT_FALSE(made.has_value());
   EXPECT_EQ(made.error().code(), Code::kInvalidArgument);
+}
+
+TEST(SslContext, SaysWhichFileIsNotThere) {
+  const auto context =
+      detail::make_ssl_context(TLS_server_method(), "/no/such/cert.pem", "/no/such/key.pem");
+  ASSERT_FALSE(context);
+  EXPECT_EQ(context.error().message(), "TLS file /no/such/cert.pem: no such file");
 }
 
 }  // namespace

@@ -89,6 +89,16 @@ TEST_F(DiskTierTest, KeepsBlocksOverARestart) {
   }
 }
 
+TEST_F(DiskTierTest, AFolderThatCannotBeMadeIsNamed) {
+  std::ofstream(folder_) << "a file";
+  DiskTierOptions below = options();
+  below.folder += "/kv";
+  const auto tier = DiskTier::open(below, clock_, metrics_);
+  ASSERT_FALSE(tier);
+  EXPECT_THAT(tier.error().message(),
+              testing::HasSubstr("cannot make the KV folder " + below.folder));
+}
+
 TEST_F(DiskTierTest, ReadsManyAtOnce) {
   for (const bool uring : {true, false}) {
     SCOPED_TRACE(uring);
