@@ -103,8 +103,9 @@ class Access(unittest.TestCase):
     def test_credentials(self):
         secret = self.keys["user:acme"]
         self.assertEqual(ask(self.port, "POST", "/v1/chat/completions", CHAT, x_api_key=secret)[0], 200)
-        status, _, body = ask(self.port, "POST", "/v1/chat/completions", CHAT)
+        status, headers, body = ask(self.port, "POST", "/v1/chat/completions", CHAT)
         self.assertEqual(status, 401)
+        self.assertEqual(headers.get("www-authenticate"), "Bearer")
         self.assertIn("API key", json.loads(body)["error"]["message"])
         status, _, body = ask(self.port, "POST", "/v1/chat/completions", CHAT, authorization="Bearer sk-stator-wrong")
         self.assertEqual(status, 401)

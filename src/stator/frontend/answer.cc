@@ -17,6 +17,7 @@ namespace stator::frontend {
 namespace {
 
 // From here on the official SDKs try again unless they are told not to.
+constexpr int kUnauthorizedStatus = 401;
 constexpr int kRetriedStatusMin = 500;
 
 class StreamAnswer final : public Answer {
@@ -400,6 +401,9 @@ void respond_error(net::HttpExchange& exchange, const api::ApiError& error,
     all.push_back({"retry-after", seconds});
   } else if (status >= kRetriedStatusMin) {
     all.push_back({"x-should-retry", "false"});
+  }
+  if (status == kUnauthorizedStatus) {
+    all.push_back({"www-authenticate", "Bearer"});  // RFC 9110, 11.6.1
   }
   exchange.respond(status, kJson, body, all);
 }
