@@ -457,9 +457,7 @@ namespace {
 /// What nobody acts upon yet.
 void note_idle_hints(GenerateReader& r) {
   const Nvext& nvext = r.options.nvext;
-  const bool pins = nvext.backend_instance_id || nvext.decode_worker_id;
   const std::pair<bool, std::string_view> idle[] = {
-      {nvext.dp_rank.has_value() && !pins, "nvext.dp_rank"},
       {nvext.prefill_dp_rank.has_value(), "nvext.prefill_dp_rank"},
       {nvext.request_timestamp_ms.has_value(), "nvext.request_timestamp_ms"},
       {nvext.router_overrides.itl_target_ms.has_value(), "nvext.router.itl_target"},
