@@ -597,6 +597,9 @@ std::vector<RouteRow> list_routes() {
   for (const Route& route : kRoutes) {
     rows.push_back({route.method, std::string(route.path) + (route.is_prefix ? "{id}" : ""),
                     access_of(route)});
+    if (route.path == kModelsPrefix) {
+      rows.push_back({route.method, std::string(route.path) + "{id}/ready", access_of(route)});
+    }
   }
   for (const protocols::Route& route : protocols::routes()) {
     rows.push_back({"POST", std::string(route.path), RouteAccess{.metered = true}});
