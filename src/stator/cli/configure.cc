@@ -57,6 +57,13 @@ json::Value render(const configurator::CsvTable& table, size_t index,
   }
   out["ttft_ms"] = row.ttft_ms;
   out["itl_ms"] = row.itl_ms;
+  out["provenance"] = perf::name_of(row.provenance);
+  if (!row.gaps.empty()) {
+    json::Value& gaps = out["gaps"] = json::Value::array();
+    for (const std::string& gap : row.gaps) {
+      gaps.push_back(gap);
+    }
+  }
   if (parts) {
     json::Value& of = out["parts"];
     of["decode"] = to_json(row.parts.decode);
@@ -64,6 +71,8 @@ json::Value render(const configurator::CsvTable& table, size_t index,
     of["batch"] = row.parts.batch;
     of["others"] = row.parts.others;
     of["queued"] = row.parts.queued;
+    of["family"] = row.family;
+    of["shape"] = row.shape;
   }
   return out;
 }

@@ -227,8 +227,14 @@ Result<RowSpec> read_row(const CsvTable& table, size_t index) {
     out.prefill = spec;
     STATOR_TRY(out.prefill.parallel, read_parallel(row, "prefill_", is_moe));
     STATOR_TRY(out.decode.parallel, read_parallel(row, "decode_", is_moe));
-    STATOR_TRY(out.prefill_workers, row.value("prefill_num_workers", 1));
-    STATOR_TRY(out.decode_workers, row.value("decode_num_workers", 1));
+    const FleetGuess guess = guess_fleet(spec.backend, concurrency, out.prefill.parallel.gpus(),
+                                         out.decode.parallel.gpus());
+    if (row.text("decode_num_workers").empty()) {
+      out.ttft_scale = guess.ttft_scale;
+      out.itl_scale = guess.itl_scale;
+    }
+    STATOR_TRY(out.prefill_workers, row.value("prefill_num_workers", guess.prefill_workers));
+    STATOR_TRY(out.decode_workers, row.value("decode_num_workers", guess.decode_workers));
     const double places = std::max(1.0, out.decode_workers * out.decode.parallel.dp);
     STATOR_TRY(out.batch, row.value("decode_batch_size", std::max(1.0, concurrency / places)));
   } else if (row.text("mode") == "agg" || row.text("mode").empty()) {
@@ -244,22 +250,18 @@ Result<RowSpec> read_row(const CsvTable& table, size_t index) {
   return out;
 }
 
-RowEstimate estimate_row(const RowSpec& row, const FindDatabase& database) {
+namespace {
+
+RowEstimate estimate(const RowSpec& row, const EngineModel& prefill, const EngineModel& decode) {
   RowEstimate out;
-  auto decode = EngineModel::create(row.decode, database ? database(row.decode) : nullptr);
-  auto prefill = EngineModel::create(row.prefill, database ? database(row.prefill) : nullptr);
-  if (!decode || !prefill) {
-    out.error = (decode ? prefill.error() : decode.error()).message();
-    return out;
-  }
-  const QueueModel queue = find_queue(row.decode.backend, row.mode);
+  const QueueModel queue = find_queue(row.decode.backend, row.mode, decode.parts_of());
   ServingPoint point;
   if (row.mode == Mode::kAggregated) {
-    out.parts = aggregated_parts(*decode, row.work, row.batch);
-    point = aggregated_point(*decode, row.work, row.batch, queue);
+    out.parts = aggregated_parts(decode, row.work, row.batch);
+    point = aggregated_point(decode, row.work, row.batch, queue);
   } else {
-    const Disaggregated fleet{.prefill = *prefill,
-                              .decode = *decode,
+    const Disaggregated fleet{.prefill = prefill,
+                              .decode = decode,
                               .prefill_workers = std::max(1.0, row.prefill_workers),
                               .decode_workers = std::max(1.0, row.decode_workers),
                               .prefill_batch = 1,
@@ -267,18 +269,72 @@ RowEstimate estimate_row(const RowSpec& row, const FindDatabase& database) {
     out.parts = disaggregated_parts(fleet, row.work);
     point = disaggregated_point(fleet, row.work, queue);
   }
-  out.ttft_ms = point.ttft_ms;
-  out.itl_ms = point.itl_ms;
+  out.ttft_ms = point.ttft_ms * row.ttft_scale;
+  out.itl_ms = point.itl_ms * row.itl_scale;
+  out.provenance = std::max(prefill.provenance(), decode.provenance());
+  out.gaps = decode.gaps();
+  for (const std::string& gap : prefill.gaps()) {
+    if (std::ranges::find(out.gaps, gap) == out.gaps.end()) {
+      out.gaps.push_back(gap);
+    }
+  }
+  out.family = perf::family_of(row.decode);
+  out.shape = perf::shape_of(row.decode.model);
   return out;
+}
+
+/// Engine models of rows before: tables repeat engines, and reading measured kernels takes long.
+class Engines {
+ public:
+  explicit Engines(const FindDatabase& find) : find_(find) {}
+
+  std::shared_ptr<const Result<EngineModel>> get(const EngineSpec& spec) {
+    const Parallelism& p = spec.parallel;
+    const std::string key =
+        fmt::format("{} {} {} {}/{}/{}/{}/{} {} {} {}", spec.model.name, spec.system.name,
+                    perf::name_of(spec.backend), p.tp, p.pp, p.dp, p.moe_tp, p.moe_ep,
+                    spec.weights.name, spec.experts.name, spec.kv.name);
+    auto& known = known_[key];
+    if (known == nullptr) {
+      known = std::make_shared<Result<EngineModel>>(
+          EngineModel::create(spec, find_ ? find_(spec) : nullptr));
+    }
+    auto out = known;
+    if (known_.size() > kEnginesMax) {
+      known_.clear();
+    }
+    return out;
+  }
+
+ private:
+  static constexpr size_t kEnginesMax = 1024;
+  const FindDatabase& find_;
+  std::map<std::string, std::shared_ptr<const Result<EngineModel>>> known_;
+};
+
+RowEstimate estimate(const RowSpec& row, Engines& engines) {
+  const auto decode = engines.get(row.decode), prefill = engines.get(row.prefill);
+  if (!*decode || !*prefill) {
+    return {.error = (*decode ? prefill->error() : decode->error()).message()};
+  }
+  return estimate(row, **prefill, **decode);
+}
+
+}  // namespace
+
+RowEstimate estimate_row(const RowSpec& row, const FindDatabase& database) {
+  Engines engines(database);
+  return estimate(row, engines);
 }
 
 std::vector<RowEstimate> estimate_rows(const CsvTable& table, const FindDatabase& database) {
   std::vector<RowEstimate> out;
   out.reserve(table.rows.size());
+  Engines engines(database);
   for (size_t i = 0; i < table.rows.size(); ++i) {
     auto row = read_row(table, i);
     if (row) {
-      out.push_back(estimate_row(*row, database));
+      out.push_back(estimate(*row, engines));
     } else {
       out.push_back({.error = row.error().message()});
     }

@@ -31,6 +31,8 @@ struct RowSpec {
   Workload work;
   double batch = 1;
   double prefill_workers = 1, decode_workers = 1;
+  double ttft_scale = 1,
+         itl_scale = 1;  ///< of FleetGuess, where the row says no numbers of engines
 };
 
 /// Columns: model_path, system, backend, mode (agg, disagg), isl, osl, precision, gemm_quant_mode,
@@ -43,7 +45,10 @@ struct RowEstimate {
   double ttft_ms = 0;
   double itl_ms = 0;
   PointParts parts;
-  std::string error;  ///< why there is none; else empty
+  std::string family, shape;  ///< what the fitted factors of its engines are called
+  std::string error;          ///< why there is none; else empty
+  perf::Provenance provenance = perf::Provenance::kRoofline;  ///< of the worst operator
+  std::vector<std::string> gaps;  ///< one line per operator that no table covers
 };
 /// Measured operators for a row's engine; null: there are none. May be empty itself.
 using FindDatabase =

@@ -76,9 +76,15 @@ class Search {
     return {};
   }
 
+  QueueModel queue_of(Mode mode) const {
+    return find_queue(goal_.engine.backend, mode,
+                      goal_.database == nullptr ? perf::PartsOf::kLight : perf::PartsOf::kMeasured);
+  }
+
   void aggregate() {
-    QueueModel queue = find_queue(goal_.engine.backend, Mode::kAggregated);
-    queue.burst = 0;  // of clients that all begin at once, which a plan is not for
+    QueueModel queue = queue_of(Mode::kAggregated);
+    // Of clients that all begin at once, which a plan is not for.
+    queue.burst = queue.queued_power = queue.tokens_power = 0;
     const std::vector<uint32_t> sizes = batches(goal_.batch_max);
     for (const Engine& engine : engines_) {
       for (size_t i = 0; i < sizes.size(); ++i) {
@@ -171,12 +177,11 @@ class Search {
         continue;
       }
       ++out_.evaluated;
-      const Disaggregated alone{.prefill = engine.model, .decode = engine.model};
-      const PointParts parts = disaggregated_parts(alone, goal_.work);
-      double ms = 0;
-      for (size_t i = 0; i < perf::kParts; ++i) {
-        ms += engine.model.efficiency().context[i] * parts.prompt[i];
-      }
+      const double fresh = std::max(1.0, goal_.work.input_tokens - goal_.work.cached_tokens);
+      const double ms = queue_of(Mode::kDisaggregated).prompt_scale *
+                        engine.model.step_ms({.context_requests = 1,
+                                              .context_tokens = fresh,
+                                              .context_prefix = goal_.work.cached_tokens});
       const Parallelism& p = engine.model.spec().parallel;
       out.push_back({&engine, 1, ms, 1e3 * p.dp * p.pp / std::max(ms, 1e-9)});
     }
@@ -195,9 +200,10 @@ class Search {
       std::vector<Side> mine;
       for (size_t i = 0; i < sizes.size(); ++i) {
         const Parallelism& p = engine.model.spec().parallel;
-        const double ms = engine.model.step_ms(
-            {.decode_requests = static_cast<double>(sizes[i]),
-             .decode_context = goal_.work.input_tokens + goal_.work.output_tokens / 2});
+        const double ms = queue_of(Mode::kDisaggregated).decode_scale *
+                          engine.model.step_ms({.decode_requests = static_cast<double>(sizes[i]),
+                                                .decode_context = goal_.work.input_tokens +
+                                                                  goal_.work.output_tokens / 2});
         // The smallest batch stays, so that an impossible goal still has a closest answer.
         if (!holds(engine, sizes[i]) || (ms > goal_.itl_ms && i > 0)) {
           out_.considered += sizes.size() - i;
@@ -245,17 +251,15 @@ class Search {
       return;
     }
     ++out_.evaluated;
-    best->point =
-        disaggregated_point({.prefill = prefill.engine->model,
-                             .decode = decode.engine->model,
-                             .prefill_workers = 1.0 * best->prefill.workers,
-                             .decode_workers = 1.0 * best->decode.workers,
-                             .prefill_batch = 1,
-                             .decode_batch = 1.0 * decode.batch},
-                            goal_.work, find_queue(goal_.engine.backend, Mode::kDisaggregated));
+    best->point = disaggregated_point({.prefill = prefill.engine->model,
+                                       .decode = decode.engine->model,
+                                       .prefill_workers = 1.0 * best->prefill.workers,
+                                       .decode_workers = 1.0 * best->decode.workers,
+                                       .prefill_batch = 1,
+                                       .decode_batch = 1.0 * decode.batch},
+                                      goal_.work, queue_of(Mode::kDisaggregated));
     // Requests that come at random wait for others: as the reference, 0.8 of a prompt's time.
-    best->point.ttft_ms =
-        kQueueing * find_queue(goal_.engine.backend, Mode::kDisaggregated).prompt * prefill.ms;
+    best->point.ttft_ms = kQueueing * queue_of(Mode::kDisaggregated).prompt * prefill.ms;
     add(std::move(*best));
   }
 

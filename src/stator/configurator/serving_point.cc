@@ -39,9 +39,24 @@ EnginePass prompt_pass(const Workload& work, double prompts) {
           .context_prefix = work.cached_tokens};
 }
 
-double wait_ms(const QueueModel& queue, double prompt_ms, double queued, double busy) {
+double power(double base, double exponent) {
+  return exponent == 0 ? 1 : std::pow(base, exponent);
+}
+
+/// Until the first token of a request that meets `queued` others per place where prompts are
+/// computed, in a loop of clients.
+double first_token_ms(const QueueModel& queue, const Workload& work, double prompt_ms,
+                      double decode_ms, double queued, double busy) {
+  constexpr double kTokens = 1024;
+  constexpr double kQueuedTokens = 22268;  // 8,192 · e
   const double load = std::min(busy, kBusyMax);
-  return queue.burst * queued * prompt_ms + queue.waiting * prompt_ms * load / (1 - load);
+  const double wait =
+      queue.burst * queued * prompt_ms + queue.waiting * prompt_ms * load / (1 - load);
+  return (queue.prompt * prompt_ms + queue.step * decode_ms + queue.fixed_ms + wait) *
+         power((queued + 1) / perf::kDecodesUsual, queue.queued_power) *
+         power(work.input_tokens / kTokens, queue.input_power) *
+         power(std::max(1.0, work.output_tokens) / kTokens, queue.output_power) *
+         power(std::max(1.0, queued) * work.input_tokens / kQueuedTokens, queue.tokens_power);
 }
 
 void fill_rates(ServingPoint& point, const Workload& work) {
@@ -77,9 +92,9 @@ ServingPoint aggregated_point(const EngineModel& engine, const Workload& work, d
   ServingPoint point;
   point.itl_ms = decode_ms + added_ms * (batch - 1) / outputs;
   const double cycle_ms = added_ms + point.itl_ms * outputs;
-  point.ttft_ms = queue.prompt * added_ms + queue.step * decode_ms + queue.fixed_ms +
-                  wait_ms(queue, added_ms, batch - 1, (batch - 1) * added_ms / cycle_ms);
-  point.ttft_ms *= engine.efficiency().first_token;
+  point.ttft_ms = first_token_ms(queue, work, added_ms, decode_ms, batch - 1,
+                                 (batch - 1) * added_ms / cycle_ms) *
+                  engine.efficiency().first_token;
   point.gpus = p.gpus();
   point.concurrency = batch * p.dp * p.pp;
   point.requests_per_s =
@@ -93,9 +108,10 @@ PointParts disaggregated_parts(const Disaggregated& fleet, const Workload& work)
   out.batch = fleet.decode_batch;
   out.decode = fleet.decode.parts(decode_pass(work, fleet.decode_batch));
   out.prompt = fleet.prefill.parts(prompt_pass(work, 1));
-  const double total = fleet.decode_batch * fleet.decode.spec().parallel.dp * fleet.decode_workers;
-  out.queued =
-      std::max(0.0, total / (fleet.prefill_workers * fleet.prefill.spec().parallel.dp) - 1);
+  const perf::Parallelism& d = fleet.decode.spec().parallel;
+  const double total = fleet.decode_batch * d.dp * d.pp * fleet.decode_workers;
+  const perf::Parallelism& p = fleet.prefill.spec().parallel;
+  out.queued = std::max(0.0, total / (fleet.prefill_workers * p.dp * p.pp) - 1);
   return out;
 }
 
@@ -104,20 +120,20 @@ ServingPoint disaggregated_point(const Disaggregated& fleet, const Workload& wor
   const perf::Parallelism& p = fleet.prefill.spec().parallel;
   const perf::Parallelism& d = fleet.decode.spec().parallel;
   const double outputs = std::max(1.0, work.output_tokens);
-  const double prompt_ms =
-      fleet.prefill.step_ms(prompt_pass(work, fleet.prefill_batch)) / fleet.prefill_batch;
+  const double prompt_ms = queue.prompt_scale *
+                           fleet.prefill.step_ms(prompt_pass(work, fleet.prefill_batch)) /
+                           fleet.prefill_batch;
   ServingPoint point;
-  point.itl_ms = fleet.decode.step_ms(decode_pass(work, fleet.decode_batch));
+  point.itl_ms = queue.decode_scale * fleet.decode.step_ms(decode_pass(work, fleet.decode_batch));
   point.concurrency = fleet.decode_batch * d.dp * d.pp * fleet.decode_workers;
-  const double prompt_rate =
-      fleet.prefill_workers * p.dp * p.pp / std::max(prompt_ms, 1e-9) * 1e3;  // per second
+  const double places = fleet.prefill_workers * p.dp * p.pp;
+  const double prompt_rate = places / std::max(prompt_ms, 1e-9) * 1e3;  // per second
   const double decode_rate = point.concurrency * 1e3 / (point.itl_ms * outputs);
-  const double busy = decode_rate / prompt_rate;
-  const double queued =
-      std::max(0.0, point.concurrency / (fleet.prefill_workers * p.dp * p.pp) - 1);
-  point.ttft_ms = queue.prompt * prompt_ms * fleet.prefill_batch + queue.step * point.itl_ms +
-                  queue.fixed_ms + wait_ms(queue, prompt_ms, queued, busy);
-  point.ttft_ms *= fleet.prefill.efficiency().first_token;
+  const double queued = std::max(0.0, point.concurrency / places - 1);
+  // Each request is at a place for its prompt, once in the time of its answer.
+  const double busy = (queued + 1) * prompt_ms / (prompt_ms + point.itl_ms * outputs);
+  point.ttft_ms = first_token_ms(queue, work, prompt_ms, point.itl_ms, queued, busy) *
+                  fleet.prefill.efficiency().first_token;
   // Hand-overs and uneven arrivals keep both sides from being busy all the time.
   point.requests_per_s = std::min(0.9 * prompt_rate, 0.92 * decode_rate);
   point.gpus =

@@ -29,17 +29,33 @@ struct ServingPoint {
 
 /// How long requests wait in front of engines, as factors of what a closed loop of clients shows:
 /// of the time of a prompt alone, of the prompts of all that came at once, of a step of decodes,
-/// and of the wait at a server that is busy a share of the time; and milliseconds.
+/// and of the wait at a server that is busy a share of the time; and milliseconds. Then what a kind
+/// of deployment takes over what its engines take alone, and by which powers the wait grows.
 struct QueueModel {
   double prompt = 1;
   double burst = 0.05;
   double step = 1;
   double waiting = 0.5;
   double fixed_ms = 10;
+  double decode_scale = 1;
+  double prompt_scale = 1;
+  double queued_power = 0;  ///< of further requests per place over kDecodesUsual
+  double input_power = 0;   ///< of prompt tokens over 1,024
+  double output_power = 0;  ///< of answered tokens over 1,024
+  double tokens_power = 0;  ///< of prompt tokens of all further requests, over 22,000
 };
 enum class Mode : uint8_t { kAggregated, kDisaggregated };
 /// Fitted together with perf::find_efficiency().
-QueueModel find_queue(perf::Backend backend, Mode mode);
+QueueModel find_queue(perf::Backend backend, Mode mode,
+                      perf::PartsOf parts = perf::PartsOf::kLight);
+/// What is likely of a disaggregated deployment whose size a measurement does not say.
+struct FleetGuess {
+  double prefill_workers = 1, decode_workers = 1;  ///< not whole numbers
+  double ttft_scale = 1, itl_scale = 1;  ///< what such were measured to take over the model
+};
+/// `concurrency`: requests at once in all; engines of so many GPUs each.
+FleetGuess guess_fleet(perf::Backend backend, double concurrency, double prefill_gpus,
+                       double decode_gpus);
 
 /// What the times of a deployment are made of, before efficiencies: for fits and explanations.
 struct PointParts {

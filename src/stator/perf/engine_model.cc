@@ -319,6 +319,10 @@ void EngineModel::add_product_parts(double rows, double heads, PassParts& parts)
 }
 
 PassParts EngineModel::parts(const EnginePass& pass) const {
+  return curves_ == nullptr ? light_parts(pass) : measured_parts(pass);
+}
+
+PassParts EngineModel::light_parts(const EnginePass& pass) const {
   PassParts parts{};
   const double tokens = pass.context_tokens + pass.decode_requests;
   if (!(tokens > 0)) {
@@ -356,9 +360,6 @@ PassParts EngineModel::parts(const EnginePass& pass) const {
 }
 
 double EngineModel::step_ms(const EnginePass& pass) const {
-  if (curves_ != nullptr) {
-    return measured_step_ms(pass);
-  }
   PassParts all = parts(pass);
   double sum = 0;
   if (pass.decode_requests > 0) {
@@ -368,6 +369,9 @@ double EngineModel::step_ms(const EnginePass& pass) const {
     for (size_t i = 0; i < kParts; ++i) {
       sum += efficiency_.decode[i] * decode[i];
       all[i] -= decode[i];
+    }
+    if (efficiency_.decode_power != 0) {
+      sum *= std::pow(pass.decode_requests / kDecodesUsual, efficiency_.decode_power);
     }
   }
   if (pass.context_tokens > 0) {

@@ -71,15 +71,24 @@ enum class Part : uint8_t {
 inline constexpr size_t kParts = 11;
 using PassParts = std::array<double, kParts>;
 
-/// How much longer real kernels take than light, by part: what multiplies PassParts.
+/// How much longer real kernels take than light, or than when they were measured alone: what
+/// multiplies PassParts.
 struct Efficiency {
-  PassParts decode{};      ///< of a pass of decodes alone
-  PassParts context{};     ///< of what prompts add to a pass
-  double first_token = 1;  ///< what clients wait for the first token, over what passes explain
+  PassParts decode{};       ///< of a pass of decodes alone
+  PassParts context{};      ///< of what prompts add to a pass
+  double first_token = 1;   ///< what clients wait for the first token, over what passes explain
+  double decode_power = 0;  ///< of decodes in a pass over kDecodesUsual: multiplies `decode`
 };
+inline constexpr double kDecodesUsual = 20;
+/// What parts are counted in: at the speed of light, or as kernels were measured one by one.
+enum class PartsOf : uint8_t { kLight, kMeasured };
 /// Fitted to published measurements of engines (bench/planning/fit_efficiency.py), by backend,
-/// generation of GPU, kind of model and precision.
-Efficiency find_efficiency(const EngineSpec& spec);
+/// GPU, kind of model and precision, shape of model, and how the engine is cut.
+Efficiency find_efficiency(const EngineSpec& spec, PartsOf parts = PartsOf::kLight);
+/// "moe:fp8": the kind of model and the precision of its experts, as those fits name it.
+std::string family_of(const EngineSpec& spec);
+/// "61x7168x128": layers, width, heads.
+std::string shape_of(const ModelConfig& model);
 
 enum class Provenance : uint8_t { kMeasured, kInterpolated, kExtrapolated, kRoofline };
 std::string_view name_of(Provenance provenance);
@@ -99,7 +108,9 @@ class EngineModel {
   static Result<EngineModel> create(
       const EngineSpec& spec, const std::shared_ptr<const OperatorDatabase>& database = nullptr);
 
+  /// At the speed of light; with a database, as its kernels were measured.
   PassParts parts(const EnginePass& pass) const;
+  PartsOf parts_of() const { return curves_ == nullptr ? PartsOf::kLight : PartsOf::kMeasured; }
   /// Milliseconds of one pass, of the slowest rank, from begin to end of the pipeline.
   double step_ms(const EnginePass& pass) const;
 
@@ -145,7 +156,8 @@ class EngineModel {
   void add_product(double n, double k, double count, const QuantMode& mode);
   void add_common();
   void attach(const OperatorDatabase& database);
-  double measured_step_ms(const EnginePass& pass) const;
+  PassParts light_parts(const EnginePass& pass) const;
+  PassParts measured_parts(const EnginePass& pass) const;
   double measured_attention_ms(const EnginePass& pass) const;
   void add_expert_parts(double tokens, PassParts& parts) const;
   static double attention_ms(const Attention& attention, const EnginePass& pass);

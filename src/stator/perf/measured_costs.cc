@@ -20,17 +20,6 @@ constexpr size_t kNeighbours = 4;
 /// unless its start is all there is.
 constexpr double kUtilisationMax = 1;
 
-/// Where `x` lies between two keys, by logarithms; 0 and 1 at the keys.
-double fraction(double x, double low, double high) {
-  return (std::log(x) - std::log(low)) / (std::log(high) - std::log(low));
-}
-
-/// Geometric, as is the fraction: where work grows like a power of a size, so does the time between
-/// two samples, and it never turns back between two that do not.
-double blend(double low, double high, double part) {
-  return std::exp(std::lerp(std::log(low), std::log(high), part));
-}
-
 /// The only folder in `folder`, or an error that lists what is there.
 Result<std::string> only_version(const std::filesystem::path& folder) {
   std::vector<std::string> found;
@@ -75,32 +64,51 @@ Error no_rows(std::string_view table, std::string_view wanted, const std::set<st
 }  // namespace
 
 void UtilisationGrid::add(double x, double y, double utilisation) {
-  double& known = rows_[x][y];
-  known = std::max(known, std::min(utilisation, kUtilisationMax));  // the fastest kernel
+  const double log_x = std::log(x), log_y = std::log(y);
+  auto row = std::ranges::lower_bound(rows_, log_x, {}, &Row::log_x);
+  if (row == rows_.end() || row->log_x != log_x) {
+    row = rows_.insert(row, {.log_x = log_x, .samples = {}});
+  }
+  auto sample = std::ranges::lower_bound(row->samples, log_y, {}, &Sample::log_y);
+  const double value = std::log(std::min(utilisation, kUtilisationMax));
+  if (sample == row->samples.end() || sample->log_y != log_y) {
+    row->samples.insert(sample, {.log_y = log_y, .log_utilisation = value});
+  } else {
+    sample->log_utilisation = std::max(sample->log_utilisation, value);  // the fastest kernel
+  }
 }
 
-double UtilisationGrid::on(const Row& row, double y) {
-  const auto high = row.lower_bound(y);
-  if (high == row.begin() || (high != row.end() && high->first == y)) {
-    return high->second;
+// Between two samples utilisation is a power of the size: where work grows like one, so does the
+// time, and it never turns back between two that do not.
+double UtilisationGrid::on(const Row& row, double log_y) {
+  const std::vector<Sample>& all = row.samples;
+  const auto high = std::ranges::lower_bound(all, log_y, {}, &Sample::log_y);
+  if (high == all.begin() || (high != all.end() && high->log_y == log_y)) {
+    return high->log_utilisation;
   }
   const auto low = std::prev(high);
-  if (high == row.end()) {
-    return low->second;
+  if (high == all.end()) {
+    return low->log_utilisation;
   }
-  return blend(low->second, high->second, fraction(y, low->first, high->first));
+  return std::lerp(low->log_utilisation, high->log_utilisation,
+                   (log_y - low->log_y) / (high->log_y - low->log_y));
 }
 
 double UtilisationGrid::at(double x, double y) const {
-  const auto high = rows_.lower_bound(x);
-  if (high == rows_.begin() || (high != rows_.end() && high->first == x)) {
-    return on(high->second, y);
+  return at_logs(std::log(x), std::log(y));
+}
+
+double UtilisationGrid::at_logs(double log_x, double log_y) const {
+  const auto high = std::ranges::lower_bound(rows_, log_x, {}, &Row::log_x);
+  if (high == rows_.begin() || (high != rows_.end() && high->log_x == log_x)) {
+    return std::exp(on(*high, log_y));
   }
   const auto low = std::prev(high);
   if (high == rows_.end()) {
-    return on(low->second, y);
+    return std::exp(on(*low, log_y));
   }
-  return blend(on(low->second, y), on(high->second, y), fraction(x, low->first, high->first));
+  return std::exp(std::lerp(on(*low, log_y), on(*high, log_y),
+                            (log_x - low->log_x) / (high->log_x - low->log_x)));
 }
 
 Result<std::shared_ptr<const MeasuredCosts>> MeasuredCosts::read(const MeasuredSource& source,

@@ -21,11 +21,20 @@ class UtilisationGrid {
   bool empty() const { return rows_.empty(); }
   /// The grid has a sample.
   double at(double x, double y) const;
+  /// The same of logarithms, for those who ask many grids about one size.
+  double at_logs(double log_x, double log_y) const;
 
  private:
-  using Row = std::map<double, double>;
-  static double on(const Row& row, double y);
-  std::map<double, Row> rows_;
+  /// Sorted by what they lie at; natural logarithms, since that is how they are blended.
+  struct Sample {
+    double log_y = 0, log_utilisation = 0;
+  };
+  struct Row {
+    double log_x = 0;
+    std::vector<Sample> samples;
+  };
+  static double on(const Row& row, double log_y);
+  std::vector<Row> rows_;
 };
 
 /// Which measurements of AIConfigurator's database are read.

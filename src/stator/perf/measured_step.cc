@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // EngineModel with measured kernels: the parts of a pass that a database knows take as long as they
-// did, those it does not take what the fitted model says.
+// did when they were measured alone, those it does not what is usual over the speed of light. What
+// engines take on top (hosts, kernels beside one another) is fitted, as it is for light.
 #include <algorithm>
 #include <cmath>
 
@@ -19,12 +20,17 @@ size_t at(Part part) {
 double divided(double light_ms, const OperatorCurve& curve, double x, double y) {
   return light_ms / std::max(kLeast, curve.utilisation.at(std::max(1e-9, x), std::max(1e-9, y)));
 }
-
-/// Parts that kernels are measured for; the others are the host's, or too small to be measured.
-/// What a collective takes to start is in its measured time.
-bool is_kernel(size_t part, bool collectives) {
-  return part <= at(Part::kLink) || (collectives && part == at(Part::kCollectives));
+/// Of an axis alone, by its logarithm.
+double divided(double light_ms, const OperatorCurve& curve, double log_x) {
+  return light_ms / std::max(kLeast, curve.utilisation.at_logs(log_x, 0));
 }
+
+/// Light over time of operators that nothing is known of.
+constexpr double kProducts = 0.7;
+constexpr double kContext = 0.55;
+constexpr double kGeneration = 0.75;
+constexpr double kExperts = 0.5;
+constexpr double kLinks = 0.7;
 
 }  // namespace
 
@@ -61,6 +67,7 @@ void EngineModel::attach(const OperatorDatabase& database) {
     curves->all_reduce = keep(database.all_reduce(spec_, spec_.parallel.tp));
   }
   curves_ = std::move(curves);
+  efficiency_ = find_efficiency(spec_, PartsOf::kMeasured);
 }
 
 /// Of all layers, prompts and answers apart, since they are kernels apart.
@@ -73,7 +80,7 @@ double EngineModel::measured_attention_ms(const EnginePass& pass) const {
       const double fresh = pass.context_tokens / std::max(1.0, pass.context_requests);
       const double light = attention_ms(attentions_[i], prompts);
       sum += curves_->context[i].empty()
-                 ? light * efficiency_.context[at(Part::kAttention)]
+                 ? light / kContext
                  : divided(light, curves_->context[i], fresh + pass.context_prefix,
                            pass.context_requests);
     }
@@ -81,7 +88,7 @@ double EngineModel::measured_attention_ms(const EnginePass& pass) const {
       EnginePass answers = pass;
       answers.context_tokens = answers.context_requests = 0;
       const double light = attention_ms(attentions_[i], answers);
-      sum += curves_->generation[i].empty() ? light * efficiency_.decode[at(Part::kAttention)]
+      sum += curves_->generation[i].empty() ? light / kGeneration
                                             : divided(light, curves_->generation[i],
                                                       pass.decode_context, pass.decode_requests);
     }
@@ -89,51 +96,40 @@ double EngineModel::measured_attention_ms(const EnginePass& pass) const {
   return sum;
 }
 
-double EngineModel::measured_step_ms(const EnginePass& pass) const {
+PassParts EngineModel::measured_parts(const EnginePass& pass) const {
+  PassParts out = light_parts(pass);
   const double rows = pass.context_tokens + pass.decode_requests;
   if (!(rows > 0)) {
-    return 0;
+    return out;
   }
-  // What a part costs that has no table: as fitted, by what the pass mostly is.
-  const Efficiency& fitted = efficiency_;
-  const auto factor = [&](Part part) {
-    return pass.context_tokens > pass.decode_requests ? fitted.context[at(part)]
-                                                      : fitted.decode[at(part)];
+  const double heads = std::max(1e-9, pass.decode_requests + pass.context_requests);
+  const auto product_ms = [](const Product& p, const OperatorCurve& curve, double of,
+                             double log_of) {
+    const double light = std::max(p.math_per_row * of, p.traffic + p.traffic_per_row * of);
+    return curve.empty() ? light / kProducts : divided(light, curve, log_of);
   };
-  double sum = 0;
+  out[at(Part::kGemmRoof)] = product_ms(head_, curves_->head, heads, std::log(heads));
+  out[at(Part::kGemmShadow)] = 0;
+  const double log_rows = std::log(rows);
   for (size_t i = 0; i < products_.size(); ++i) {
-    const Product& p = products_[i];
-    const double light = std::max(p.math_per_row * rows, p.traffic + p.traffic_per_row * rows);
-    sum += curves_->products[i].empty() ? light * factor(Part::kGemmRoof)
-                                        : divided(light, curves_->products[i], rows, 1);
+    out[at(Part::kGemmRoof)] += product_ms(products_[i], curves_->products[i], rows, log_rows);
   }
-  const double heads = pass.decode_requests + pass.context_requests;
-  const double head_light =
-      std::max(head_.math_per_row * heads, head_.traffic + head_.traffic_per_row * heads);
-  sum += curves_->head.empty() ? head_light * factor(Part::kGemmRoof)
-                               : divided(head_light, curves_->head, heads, 1);
-  sum += measured_attention_ms(pass);
-  const PassParts all = parts(pass);
+  out[at(Part::kAttention)] = measured_attention_ms(pass);
   if (moe_layers_ > 0) {
-    sum += curves_->experts.empty()
-               ? all[at(Part::kExpertRoof)] * factor(Part::kExpertRoof) +
-                     all[at(Part::kExpertShadow)] * factor(Part::kExpertShadow)
-               : divided(all[at(Part::kExpertRoof)], curves_->experts, rows * spec_.parallel.dp, 1);
+    double& experts = out[at(Part::kExpertRoof)];
+    experts = curves_->experts.empty()
+                  ? experts / kExperts
+                  : divided(experts, curves_->experts, rows * spec_.parallel.dp, 1);
+    out[at(Part::kExpertShadow)] = 0;
   }
-  const bool collectives = !curves_->all_reduce.empty() && exchanges_ == 0;
-  sum += !collectives
-             ? all[at(Part::kLink)] * factor(Part::kLink)
-             : divided(all[at(Part::kLink)], curves_->all_reduce, rows * spec_.model.hidden, 1);
-  // The host's share: launches, steps, sequences, small kernels.
-  EnginePass alone = pass;
-  alone.context_tokens = alone.context_requests = 0;
-  const PassParts decode = pass.decode_requests > 0 ? parts(alone) : PassParts{};
-  for (size_t i = 0; i < kParts; ++i) {
-    if (!is_kernel(i, collectives)) {
-      sum += fitted.decode[i] * decode[i] + fitted.context[i] * std::max(0.0, all[i] - decode[i]);
-    }
+  double& links = out[at(Part::kLink)];
+  if (curves_->all_reduce.empty() || exchanges_ > 0) {
+    links /= kLinks;
+  } else {  // what a collective takes to start is in its measured time
+    links = divided(links, curves_->all_reduce, rows * spec_.model.hidden, 1);
+    out[at(Part::kCollectives)] = 0;
   }
-  return sum;
+  return out;
 }
 
 }  // namespace stator::perf
