@@ -10,6 +10,7 @@
 #include "stator/blocks/block_hash.h"
 #include "stator/core/hash.h"
 #include "stator/json/cursor.h"
+#include "stator/router/index/index_service.h"
 
 namespace stator::epp {
 namespace {
@@ -276,7 +277,7 @@ void EndpointPool::apply(WorkerId id, const std::vector<kv::KvEvent>& events) {
     is_prefill = by_address_.at(address->second).endpoint.is_prefill;
   }
   for (const kv::KvEvent& event : events) {
-    (is_prefill ? prefills_ : answers_)->apply({id, 0}, event);
+    (is_prefill ? prefills_ : answers_)->index().apply({id, 0}, event);
   }
 }
 
