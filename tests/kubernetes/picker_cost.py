@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one request costs the endpoint picker: CPU of its process and its own time, for docs/benchmarks/kubernetes.md.
 
-  tests/kubernetes/picker_cost.py [--endpoints 64] [--requests 5000] [--bytes 2000]"""
+  tests/kubernetes/picker_cost.py [--endpoints 64] [--requests 5000] [--bytes 2000] [--model FOLDER]"""
 
 import argparse
 import json
@@ -32,6 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in (("endpoints", 64), ("requests", 5000), ("bytes", 2000), ("streams", 16)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--model", default="", help="folder: prompts are counted in its tokens")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         messages, _ = load_protos(folder)
@@ -39,7 +40,8 @@ def main() -> None:
         file.write_text("".join(f"10.0.{n // 250}.{n % 250 + 1}:8000\n" for n in range(arguments.endpoints)))
         port, health_port, metrics_port = free_ports(3)
         picker = Stator("epp", "--endpoints", str(file), "--host", "127.0.0.1", "--grpc-port", str(port), "--grpc-health-port",
-                        str(health_port), "--health-port", str(metrics_port), "--drain-seconds", "0", announce=False)
+                        str(health_port), "--health-port", str(metrics_port), "--drain-seconds", "0",
+                        *(("--model", arguments.model) if arguments.model else ()), announce=False)
         try:
             channel = grpc.insecure_channel(f"127.0.0.1:{port}")
             grpc.channel_ready_future(channel).result(120)
@@ -47,7 +49,7 @@ def main() -> None:
 
             def ask(number: int) -> None:
                 head = messages.ProcessingRequest()
-                head.request_headers.headers.headers.add(key=":path", raw_value=b"/v1/chat/completions")
+                head.request_headers.headers.headers.add(key=":path", raw_value=b"/v1/completions")
                 body = messages.ProcessingRequest()
                 body.request_body.body = json.dumps({"model": "m", "prompt": f"{number % 50} " * (arguments.bytes // 3)}).encode()
                 body.request_body.end_of_stream = True

@@ -18,6 +18,7 @@ namespace {
 using json::Value;
 
 constexpr std::string_view kTopologyPath = "/etc/dynamo/topology";
+constexpr std::string_view kSharedMemoryPath = "/dev/shm";
 
 void overlay(Value& target, const Value* from) {
   if (from != nullptr) {
@@ -149,7 +150,10 @@ void add_transfer_policy(const PodContext& context, Value& container, Value& pod
 void add_shared_memory(const PodContext& context, Value& container, Value& pod_spec) {
   const Value* size = context.component.spec().find("sharedMemorySize");
   const std::string text = size == nullptr ? "8Gi" : std::string(size->text());
-  if (kube::parse_quantity_milli(text).value_or(1) == 0) {
+  const bool is_users = std::ranges::any_of(
+      container.at("volumeMounts").elements(),
+      [](const Value& mount) { return mount.text_at({"mountPath"}) == kSharedMemoryPath; });
+  if (kube::parse_quantity_milli(text).value_or(1) == 0 || is_users) {
     return;
   }
   Value volume = Value::object();
@@ -159,8 +163,40 @@ void add_shared_memory(const PodContext& context, Value& container, Value& pod_s
   pod_spec["volumes"].push_back(std::move(volume));
   Value mount = Value::object();
   mount["name"] = "shared-memory";
-  mount["mountPath"] = "/dev/shm";
+  mount["mountPath"] = kSharedMemoryPath;
   container["volumeMounts"].push_back(std::move(mount));
+}
+
+/// Of entries with the same key the last one stays: an API server takes them from users, but not
+/// in a server-side apply.
+void drop_repeated(Value* list, std::string_view key) {
+  if (list == nullptr || list->mutable_elements() == nullptr) {
+    return;
+  }
+  auto& entries = *list->mutable_elements();
+  for (size_t i = entries.size(); i-- > 0;) {
+    const std::string name(entries[i].text_at({key}));
+    const bool comes_again =
+        !name.empty() && std::any_of(entries.begin() + static_cast<ptrdiff_t>(i) + 1, entries.end(),
+                                     [&](const Value& e) { return e.text_at({key}) == name; });
+    if (comes_again) {
+      entries.erase(entries.begin() + static_cast<ptrdiff_t>(i));
+    }
+  }
+}
+
+void drop_repeated(Value& pod_spec) {
+  for (const std::string_view kind : {"containers", "initContainers"}) {
+    Value* containers = pod_spec.find(kind);
+    if (containers == nullptr || containers->mutable_elements() == nullptr) {
+      continue;
+    }
+    for (Value& container : *containers->mutable_elements()) {
+      drop_repeated(container.find("env"), "name");
+      drop_repeated(container.find("volumeMounts"), "mountPath");
+    }
+  }
+  drop_repeated(pod_spec.find("volumes"), "name");
 }
 
 /// A mount whose name no volume has means the claim of that name.
@@ -361,6 +397,7 @@ Value make_pod_template(const PodContext& context) {
   spec["containers"] = std::move(containers);
   add_implicit_volumes(spec);
   share_gpus_in_pod(context, spec);
+  drop_repeated(spec);
 
   Value labels = Value::object();
   overlay(labels, context.graph.object().find_at({"spec", "labels"}));

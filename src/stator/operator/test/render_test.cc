@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "graphs.h"
 #include "stator/operator/crds.h"
 
@@ -265,6 +267,37 @@ spec:
     }
   }
   EXPECT_TRUE(is_mounted);
+}
+
+TEST(Render, WhatUsersMountOrRepeatIsTheirs) {
+  Value graph = from_yaml(kAggregated);
+  Value& pod = graph["spec"]["components"].mutable_elements()->at(1)["podTemplate"]["spec"];
+  pod["volumes"] = from_yaml("[{name: dshm, emptyDir: {medium: Memory, sizeLimit: 1Gi}}]");
+  Value& main = pod["containers"].mutable_elements()->at(0);
+  main["volumeMounts"].push_back(from_yaml("{name: dshm, mountPath: /dev/shm}"));
+  main["env"].push_back(from_yaml("{name: SHARED, value: last}"));
+  const auto made = render(std::vector<Value>{graph}, {});
+  ASSERT_TRUE(made) << made.error().message();
+  for (const Value& object : *made) {
+    if (object.text_at({"kind"}) != "Deployment" ||
+        kube::name_of(object).name.find("worker") == std::string::npos) {
+      continue;
+    }
+    const Value& spec = object.at("spec").at("template").at("spec");
+    const Value& container = spec.at("containers").at(size_t{0});
+    std::multiset<std::string> paths;
+    std::multiset<std::string> names;
+    for (const Value& mount : container.at("volumeMounts").elements()) {
+      paths.emplace(mount.text_at({"mountPath"}));
+    }
+    for (const Value& entry : container.at("env").elements()) {
+      names.emplace(entry.text_at({"name"}));
+    }
+    EXPECT_EQ(paths.count("/dev/shm"), 1U);
+    EXPECT_EQ(kube::find_named(&spec.at("volumes"), "shared-memory"), nullptr);
+    EXPECT_EQ(names.count("SHARED"), 1U);
+    EXPECT_EQ(kube::find_named(&container.at("env"), "SHARED")->text_at({"value"}), "last");
+  }
 }
 
 TEST(Render, AComponentOnItsOwnBringsItsAccount) {
