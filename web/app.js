@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operators' page: reads what the admin listener serves to everybody (/metrics, /health, /requests, /receipts, /tenants, /config)
-// and shows it. No library, no request to anybody else.
+// The operators' page: reads what the admin listener serves to operators (/metrics, /health, /requests, /receipts, /tenants, /config,
+// /routing/preview) and shows it. No library, no request to anybody else.
 "use strict";
 
 const byId = (id) => document.getElementById(id);
@@ -64,9 +64,10 @@ const sum = (series) => (series || []).reduce((all, one) => all + one.value, 0);
 const suffix = (families, end) => Object.entries(families).filter(([name]) => name.endsWith(end)).flatMap(([, series]) => series);
 const find = (series, labels) => (series || []).find((one) => Object.entries(labels).every(([k, v]) => one.labels[k] === v))?.value ?? 0;
 
-async function get(path) {
+async function get(path, more = {}) {
   const key = sessionStorage.getItem("key");
-  const answer = await fetch(path, { headers: key ? { authorization: `Bearer ${key}` } : {}, cache: "no-store" });
+  const headers = { ...(key ? { authorization: `Bearer ${key}` } : {}), ...(more.body ? { "content-type": "application/json" } : {}) };
+  const answer = await fetch(path, { ...more, headers, cache: "no-store" });
   if (answer.status === 401 || answer.status === 403) {
     byId("login").hidden = false;
     throw new Error("an operator's key is needed");
@@ -121,6 +122,29 @@ function showWorkers(metrics, health) {
     of("stator_engine_running_requests", labels), of("stator_engine_waiting_requests", labels)]));
 }
 
+const kTierNames = { device: "device", host: "host memory", disk: "disk", external: "object store", object: "object store" };
+
+function showTiers(metrics) {
+  const here = metrics.stator_kv_tier_blocks || [];
+  const known = [metrics.stator_router_index_blocks, metrics.stator_router_index_tier_blocks].map(sum);
+  if (!changed("tiers", [metrics.stator_engine_kv_blocks_total, metrics.stator_engine_kv_blocks_used, metrics.stator_engine_kv_blocks_cached,
+                         metrics.stator_engine_kv_host_blocks_stored, here, metrics.stator_kv_tier_bytes, known])) return;
+  const rows = [];
+  const add = (tier, where, used, total, bytes) => rows.push([kTierNames[tier] || tier, where,
+    total ? meter(used, total, `KV blocks in ${kTierNames[tier] || tier}, ${where}`) : used, bytes ? `${number(bytes / 2 ** 20, 1)} MiB` : "–"]);
+  if (metrics.stator_engine_kv_blocks_total) {
+    add("device", "engines here", sum(metrics.stator_engine_kv_blocks_used) + sum(metrics.stator_engine_kv_blocks_cached),
+        sum(metrics.stator_engine_kv_blocks_total));
+    add("host", "engines here", sum(metrics.stator_engine_kv_host_blocks_stored), sum(metrics.stator_engine_kv_host_blocks_total));
+  }
+  for (const { labels, value } of here) {
+    add(labels.tier, labels.engine || "engines here", value, find(metrics.stator_kv_tier_blocks_max, labels), find(metrics.stator_kv_tier_bytes, labels));
+  }
+  add("device", "all workers, as the router knows them", known[0]);
+  add("below it", "all workers, as the router knows them", known[1]);
+  fill("tier-rows", rows);
+}
+
 function showQueue(metrics) {
   const waiting = suffix(metrics, "_frontend_router_queue_pending_requests");
   const pending = Object.entries(metrics).filter(([name]) => name.includes("_router_queue_pending_"));
@@ -130,18 +154,36 @@ function showQueue(metrics) {
     find(suffix(metrics, "_frontend_router_queue_pending_cached_tokens"), labels)]));
 }
 
+function detailButton(one) {
+  const button = element("button", one.request_id.slice(0, 8), { type: "button", "data-request": one.request_id,
+    "aria-label": `Show request ${one.request_id}` });
+  button.addEventListener("click", () => showDetail(one.request_id));
+  return button;
+}
+
+/** Whoever looks at a row keeps it. */
+function fillRequests(id, list, cells) {
+  const focused = document.activeElement?.dataset?.request;
+  fill(id, list.map((one) => [detailButton(one), ...cells(one)]));
+  if (focused) document.querySelector(`[data-request="${CSS.escape(focused)}"]`)?.focus();
+}
+
+const kPhases = { hand_off: "hand-off" };
+
+function showRunning(list) {
+  if (!changed("running", list)) return;
+  byId("running-none").hidden = list.length > 0;
+  fillRequests("running-rows", list, (one) => [one.model, one.tenant || "–", kPhases[one.phase] || one.phase, one.worker_id || "–", one.prompt_tokens,
+    one.cached_tokens, one.output_tokens, ms(one.ttft_ms), `${number(one.duration_ms / 1000, 1)} s`]);
+}
+
 function showRequests(list) {
   if (!changed("requests", list)) return;
-  const focused = document.activeElement?.dataset?.request;
-  fill("request-rows", list.map((one) => {
-    const button = element("button", one.request_id.slice(0, 8), { type: "button", "data-request": one.request_id,
-      "aria-label": `Show request ${one.request_id}` });
-    button.addEventListener("click", () => showDetail(one.request_id));
-    const status = one.running ? "running" : one.error_type ? `${one.status} ${one.error_type}` : String(one.status);
-    return [button, one.model, one.tenant || "–", one.error_type ? element("span", status, { class: "bad" }) : status, one.worker_id || "–",
+  fillRequests("request-rows", list, (one) => {
+    const status = one.error_type ? `${one.status} ${one.error_type}` : String(one.status);
+    return [one.model, one.tenant || "–", one.error_type ? element("span", status, { class: "bad" }) : status, one.worker_id || "–",
             one.prompt_tokens, one.cached_tokens, one.output_tokens, ms(one.ttft_ms), ms(one.itl_ms), ms(one.duration_ms)];
-  }));
-  if (focused) document.querySelector(`[data-request="${CSS.escape(focused)}"]`)?.focus();
+  });
 }
 
 async function showDetail(id) {
@@ -164,6 +206,39 @@ async function showDetail(id) {
     element("pre", receipt.ok ? await receipt.text() : "no receipt is kept any more", { tabindex: 0 }));
 }
 
+/** What is in the box, as a request's body. */
+function previewBody() {
+  const text = byId("preview-prompt").value;
+  const model = byId("preview-model").value.trim();
+  const named = model ? { model } : {};
+  const start = text.trim()[0];
+  if (start === "{") return { ...named, ...JSON.parse(text) };
+  if (start === "[" && /^\s*\[[\d\s,]*\]\s*$/.test(text)) return { ...named, prompt: JSON.parse(text) };
+  if (document.querySelector("[name=form]:checked").value === "text") return { ...named, prompt: text };
+  return { ...named, messages: [{ role: "user", content: text }] };
+}
+
+async function preview() {
+  const said = byId("preview-said");
+  byId("preview-table").hidden = true;
+  try {
+    const tenant = byId("preview-tenant").value.trim();
+    const answer = await get(`../routing/preview${tenant ? `?tenant=${encodeURIComponent(tenant)}` : ""}`, { method: "POST", body: JSON.stringify(previewBody()) });
+    const receipt = await answer.json();
+    if (!answer.ok) throw new Error(receipt.error?.message || receipt.message);
+    const name = (one) => one.dp_rank ? `${one.worker_id} rank ${one.dp_rank}` : one.worker_id;
+    said.textContent = `${receipt.prompt_tokens} tokens, ${receipt.prompt_blocks} full blocks: worker ${name(receipt.chosen)} (${receipt.reason}, mode ${receipt.mode})` +
+      (receipt.prefill ? `; the prompt at worker ${name(receipt.prefill.chosen)} (${receipt.prefill.reason})` : "");
+    fill("preview-rows", receipt.candidates.map((one) => [
+      name(one), receipt.urls[one.worker_id] || "–",
+      one.excluded ? element("span", one.excluded, { class: "bad" }) : name(one) === name(receipt.chosen) ? "chosen" : "possible", number(one.cost, 2),
+      one.overlap_blocks, one.host_blocks ?? 0, one.disk_blocks ?? 0, one.active_prefill_tokens, one.active_blocks, one.active_requests]));
+    byId("preview-table").hidden = false;
+  } catch (error) {
+    said.textContent = error.message;
+  }
+}
+
 async function refresh() {
   if (document.hidden) return;
   try {
@@ -174,8 +249,12 @@ async function refresh() {
     const metrics = parseMetrics(text);
     showFigures(metrics, performance.now());
     showWorkers(metrics, health);
+    showTiers(metrics);
     showQueue(metrics);
-    showRequests(requests);
+    showRunning(requests.filter((one) => one.running));
+    showRequests(requests.filter((one) => !one.running));
+    const models = [...new Set((health.instances || []).map((one) => one.model))];
+    if (changed("models", models)) byId("models").replaceChildren(...models.map((value) => element("option", null, { value })));
     const budgets = tenants.tenants.map((one) => [one.tenant, one.running,
       one.requests_per_minute ? number(one.requests_left, 1) : "no limit", one.tokens_per_minute ? number(one.tokens_left) : "no limit",
       one.tokens, one.refused]);
@@ -192,6 +271,10 @@ byId("login").addEventListener("submit", (event) => {
   sessionStorage.setItem("key", byId("key").value);
   byId("key").value = "";
   refresh();
+});
+byId("preview").addEventListener("submit", (event) => {
+  event.preventDefault();
+  preview();
 });
 byId("theme").addEventListener("click", () => {
   const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" :

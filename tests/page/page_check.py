@@ -8,6 +8,8 @@ the share of a core that the open page takes. Takes the screenshots of the docs 
 """
 
 import argparse
+import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -44,12 +46,24 @@ class Service:
         self.keys = {tenant: secret for (_, tenant), (secret, _) in made.items()}
         (folder / "keys").write_text("".join(line + "\n" for _, line in made.values()))
         (folder / "tenants").write_text("small requests_per_minute=2\n")
-        self.stator = Stator("serve", str(MODEL_DIR), "--port", "0", "--host", "127.0.0.1", "--admin-port", "0", "--api-keys",
+        # The simulated engine takes its time: what runs can be looked at.
+        self.stator = Stator("serve", str(MODEL_DIR), "--engine", "sim", "--sim-speedup", "0.2", "--workers", "2", "--port", "0", "--host", "127.0.0.1", "--admin-port", "0", "--api-keys",
                              str(folder / "keys"), "--tenants", str(folder / "tenants"))
         self.admin = f"http://127.0.0.1:{self.stator.ready['admin_port']}"
         for tenant, count in (("acme", 6), ("small", 3)):
             for number in range(count):
                 self.chat(tenant, f"{number}: {QUESTION}")
+
+    @contextlib.contextmanager
+    def stream(self, text: str):
+        """An answer that goes on for as long as the block."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.stator.port, timeout=60)
+        body = {"model": "demo", "messages": [{"role": "user", "content": text}], "max_tokens": 1500, "stream": True, "ignore_eos": True}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json", "authorization": f"Bearer {self.keys['acme']}"})
+        try:
+            yield
+        finally:
+            connection.close()
 
     def chat(self, tenant: str, text: str, **more) -> int:
         body = {"model": "demo", "messages": [{"role": "user", "content": text}], "max_tokens": 8} | more
@@ -129,6 +143,46 @@ class Check:
         self.that(page.evaluate("document.activeElement.dataset.request !== undefined"), "the focus survives the next refresh")
         page.context.close()
 
+    def running(self) -> None:
+        page = self.open()
+        with self.service.stream("Count to a thousand."):
+            expect(page.locator("#running-rows tr")).to_have_count(1, timeout=20000)
+            row = page.locator("#running-rows tr")
+            expect(row).to_contain_text("decode", timeout=20000)
+            self.that("acme" in row.inner_text() and page.locator("#running-none").is_hidden(), f"running: {row.inner_text().split()}")
+            before = row.inner_text()
+            expect(row).not_to_have_text(before, timeout=20000)
+            self.that(True, "running: tokens and age go on")
+            row.get_by_role("button").press("Enter")
+            expect(page.locator("#detail pre")).to_contain_text("worker", timeout=20000)
+            self.that(any("first token" in step for step in page.locator("#detail ol.timeline li").all_inner_texts()), "running: timeline and receipt")
+            found = self.violations(page)
+            self.that(not found, f"axe, while something runs: {found or 'no violation'}")
+        expect(page.locator("#running-none")).to_be_visible(timeout=20000)
+        page.context.close()
+
+    def simulator(self) -> None:
+        for scheme in ("light", "dark"):
+            page = self.open(scheme)
+            expect(page.locator("#models option").first).to_be_attached()
+            page.fill("#preview-model", "demo")
+            page.fill("#preview-prompt", f"0: {QUESTION}")
+            page.get_by_role("button", name="Show the prices").press("Enter")
+            expect(page.locator("#preview-rows tr")).to_have_count(2)
+            said = page.locator("#preview-said").inner_text()
+            self.that("tokens" in said and page.locator("#preview-rows", has_text="chosen").count() == 1, f"simulator: {said}")
+            found = self.violations(page)
+            self.that(not found, f"axe, simulator, {scheme}: {found or 'no violation'}")
+            page.fill("#preview-prompt", "[5, 6, 7, 8]")
+            page.get_by_role("button", name="Show the prices").click()
+            expect(page.locator("#preview-said")).to_contain_text("4 tokens")
+            page.fill("#preview-model", "nobody")
+            page.get_by_role("button", name="Show the prices").click()
+            expect(page.locator("#preview-said")).to_contain_text("does not exist")
+            self.that(page.locator("#preview-table").is_hidden(), "simulator: says what is wrong")
+            page.context.close()
+        self.complaints.clear()  # the refusal was asked for
+
     def accessible(self) -> None:
         for scheme in ("light", "dark"):
             for width in (1280, 400):
@@ -204,6 +258,8 @@ def main() -> int:
             check.login()
             check.sections()
             check.detail()
+            check.running()
+            check.simulator()
             check.accessible()
             check.costs()
             if given.screenshots:

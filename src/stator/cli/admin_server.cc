@@ -36,10 +36,13 @@ using frontend::RouteAccess;
 
 constexpr std::string_view kJson = "application/json";
 constexpr size_t kBodyBytesMax = size_t{64} << 10;
+constexpr std::string_view kPreview = "/routing/preview";
+constexpr size_t kPreviewBytesMax = size_t{4} << 20;  // a prompt
 // Operators, their dashboards and probes.
 constexpr size_t kConnectionsMax = 256;
 constexpr std::string_view kPage = "/ui/";
 constexpr size_t kRequestsShown = 50;
+constexpr size_t kRequestsShownMax = 4096;
 // Of a profile: long enough for the kernel's ticks of 10 ms, short enough for a client to wait.
 constexpr double kProfileSecondsMin = 0.1;
 constexpr double kProfileSecondsMax = 30;
@@ -64,7 +67,7 @@ class AdminService final : public AdminServer, private net::HttpHandler {
     net::HttpServerConfig http;
     http.host = settings_.admin.host;
     http.port = static_cast<uint16_t>(settings_.admin.port);
-    http.body_bytes_max = kBodyBytesMax;
+    http.body_bytes_max = kPreviewBytesMax;
     http.connections_max = kConnectionsMax;
     http.budget_prefix = "admin_";
     if (!net::is_loopback_host(http.host)) {
@@ -116,16 +119,20 @@ class AdminService final : public AdminServer, private net::HttpHandler {
     std::map<int, ThreadTime> before;
     net::Timer timer;
   };
-  static const std::array<Route, 11> kRoutes;
+  static const std::array<Route, 12> kRoutes;
   friend std::vector<frontend::RouteRow> list_routes_of_admin();
 
   void on_request(net::HttpExchange& exchange) override;
+  net::BodyRule body_rule(const net::HttpRequest& head) const override {
+    return {.bytes_max = head.path() == kPreview ? kPreviewBytesMax : kBodyBytesMax};
+  }
   bool admit(net::HttpExchange& exchange, const Route* route);
   void audit(net::HttpExchange& exchange) const;
   void refuse(net::HttpExchange& exchange, const Error& error) const;
   bool answer_page(net::HttpExchange& exchange) const;
   void answer_tenants(net::HttpExchange& exchange);
   void answer_requests(net::HttpExchange& exchange);
+  void answer_preview(net::HttpExchange& exchange);
   void answer_config(net::HttpExchange& exchange);
   void answer_drain(net::HttpExchange& exchange);
   void answer_profile(net::HttpExchange& exchange);
@@ -144,7 +151,7 @@ class AdminService final : public AdminServer, private net::HttpHandler {
   std::unique_ptr<net::HttpServer> http_;
 };
 
-const std::array<AdminService::Route, 11> AdminService::kRoutes = {{
+const std::array<AdminService::Route, 12> AdminService::kRoutes = {{
     {"GET", "/tenants", Role::kOperator, &AdminService::answer_tenants},
     {"GET", "/requests", Role::kOperator, &AdminService::answer_requests},
     {"GET", "/config", Role::kOperator, &AdminService::answer_config},
@@ -155,6 +162,7 @@ const std::array<AdminService::Route, 11> AdminService::kRoutes = {{
     {"POST", "/engine/sleep", Role::kOperator, &AdminService::answer_wish},
     {"POST", "/engine/wake_up", Role::kOperator, &AdminService::answer_wish},
     {"POST", "/engine/reset_prefix_cache", Role::kOperator, &AdminService::answer_wish},
+    {"POST", kPreview, Role::kOperator, &AdminService::answer_preview},
     {"POST", "/drain", Role::kOperator, &AdminService::answer_drain},
 }};
 
@@ -270,7 +278,8 @@ bool AdminService::answer_page(net::HttpExchange& exchange) const {
 void AdminService::audit(net::HttpExchange& exchange) const {
   const net::HttpRequest& request = exchange.request();
   telemetry::Telemetry* telemetry = process_.telemetry();
-  if (telemetry == nullptr || request.method() == "GET" || request.method() == "HEAD") {
+  if (telemetry == nullptr || request.method() == "GET" || request.method() == "HEAD" ||
+      request.path() == kPreview) {
     return;
   }
   std::string members;
@@ -289,9 +298,49 @@ void AdminService::audit(net::HttpExchange& exchange) const {
 
 void AdminService::answer_requests(net::HttpExchange& exchange) {
   const std::string_view query = exchange.request().query();
-  const auto id = services::query_value(query, "request_id");
-  exchange.respond(200, kJson,
-                   process_.telemetry()->render_recent(kRequestsShown, id.value_or("")));
+  const std::string id = services::query_value(query, "request_id").value_or("");
+  const std::string state = services::query_value(query, "state").value_or("");
+  const std::string limit = services::query_value(query, "limit").value_or("");
+  size_t count = kRequestsShown;
+  if (!limit.empty()) {
+    const auto read = std::from_chars(limit.data(), limit.data() + limit.size(), count);
+    if (read.ec != std::errc() || read.ptr != limit.data() + limit.size() ||
+        count > kRequestsShownMax) {
+      refuse(exchange, Error(Code::kInvalidArgument,
+                             fmt::format("limit must be 0 to {}", kRequestsShownMax)));
+      return;
+    }
+  }
+  using Shown = telemetry::Telemetry::Shown;
+  if (!state.empty() && state != "running" && state != "ended") {
+    refuse(exchange, Error(Code::kInvalidArgument, "state must be running or ended"));
+    return;
+  }
+  const Shown shown = state.empty()        ? Shown::kAll
+                      : state == "running" ? Shown::kRunning
+                                           : Shown::kEnded;
+  exchange.respond(200, kJson, process_.telemetry()->render_requests(count, id, shown));
+}
+
+void AdminService::answer_preview(net::HttpExchange& exchange) {
+  if (!frontend::is_json_content_type(exchange.request())) {
+    refuse(exchange,
+           Error(Code::kUnsupportedMedia, "send the body as Content-Type: application/json"));
+    return;
+  }
+  // As its tenant would ask: whose cache it is, the tenant says.
+  auto record = std::make_shared<frontend::RequestRecord>();
+  record->access = process_.access();
+  record->caller.tenant = services::query_value(exchange.request().query(), "tenant").value_or("");
+  net::HttpRequest asked("POST", kPreview);
+  asked.mutable_body() = exchange.request().take_body();
+  asked.set_notes(std::move(record));
+  auto preview = process_.frontend().preview(std::move(asked));
+  if (!preview.has_value()) {
+    refuse(exchange, preview.error().error);
+    return;
+  }
+  exchange.respond(200, kJson, *preview);
 }
 
 void AdminService::answer_config(net::HttpExchange& exchange) {

@@ -21,7 +21,10 @@ namespace stator::cli {
 /// shards are: what the public port has for operators (metrics, receipts, thresholds), and
 ///
 ///   GET  /ui/           the operators' page
-///   GET  /requests      the newest that ended, with their timelines; ?request_id=ID for one
+///   GET  /requests      those that run and the newest that ended, with their timelines;
+///                       ?request_id=ID for one, ?state=running or ended, ?limit=N
+///   POST /routing/preview   where a request would go, and why, for ?tenant=NAME; see
+///                       frontend::preview_routing()
 ///   GET  /tenants       budgets and what is left of them
 ///   GET  /config        the settings in force, secrets masked
 ///   GET  /profile       what each thread of the process uses; ?seconds=N

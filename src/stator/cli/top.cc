@@ -141,18 +141,49 @@ void add_workers(std::string& out, const Look& now) {
   }
 }
 
+std::string text_of(const json::Value& one, std::string_view key) {
+  const json::Value* value = one.find(key);
+  return value == nullptr ? std::string("-") : std::string(value->text());
+}
+
+bool is_running(const json::Value& one) {
+  return one.find("running") != nullptr;
+}
+
+void add_running(std::string& out, const Look& now) {
+  size_t rows = 0;
+  for (const json::Value& one : now.requests.elements()) {
+    if (!is_running(one)) {
+      continue;
+    }
+    if (rows == 0) {
+      out +=
+          fmt::format("\n{:<38}{:<14}{:<22}{:<12}{:<11}{:>8}{:>8}{:>8}{:>11}\n", "RUNNING", "MODEL",
+                      "WORKER", "TENANT", "PHASE", "PROMPT", "CACHED", "OUTPUT", "AGE ms");
+    }
+    out += fmt::format("{:<38}{:<14}{:<22}{:<12}{:<11}{:>8}{:>8}{:>8}{:>11}\n",
+                       text_of(one, "request_id"), text_of(one, "model"), text_of(one, "worker_id"),
+                       text_of(one, "tenant"), text_of(one, "phase"), text_of(one, "prompt_tokens"),
+                       text_of(one, "cached_tokens"), text_of(one, "output_tokens"),
+                       text_of(one, "duration_ms"));
+    if (++rows == kRequestRows) {
+      return;
+    }
+  }
+}
+
 void add_requests(std::string& out, const Look& now) {
-  if (now.requests.size() == 0) {
+  if (now.requests.size() == 0 || std::ranges::all_of(now.requests.elements(), is_running)) {
     return;
   }
   out += fmt::format("\n{:<38}{:<14}{:<12}{:>7}{:>8}{:>8}{:>8}{:>10}{:>11}\n", "REQUEST", "MODEL",
                      "TENANT", "STATUS", "PROMPT", "CACHED", "OUTPUT", "TTFT ms", "TOOK ms");
   size_t rows = 0;
   for (const json::Value& one : now.requests.elements()) {
-    const auto text = [&one](std::string_view key) {
-      const json::Value* value = one.find(key);
-      return value == nullptr ? std::string("-") : std::string(value->text());
-    };
+    if (is_running(one)) {
+      continue;
+    }
+    const auto text = [&one](std::string_view key) { return text_of(one, key); };
     out += fmt::format("{:<38}{:<14}{:<12}{:>7}{:>8}{:>8}{:>8}{:>10}{:>11}\n", text("request_id"),
                        text("model"), text("tenant"), text("status"), text("prompt_tokens"),
                        text("cached_tokens"), text("output_tokens"), text("ttft_ms"),
@@ -175,6 +206,7 @@ std::string as_text(const Look& now, const Look* before, std::string_view url) {
       shown(now.mean_ms("_frontend_inter_token_latency_seconds")),
       now.sum("process_resident_memory_bytes") / (1 << 20));
   add_workers(out, now);
+  add_running(out, now);
   add_requests(out, now);
   return out;
 }

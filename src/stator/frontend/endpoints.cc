@@ -17,6 +17,7 @@
 #include "stator/frontend/kserve/kserve_routes.h"
 #include "stator/frontend/openapi.h"
 #include "stator/frontend/pooling/pool_routes.h"
+#include "stator/frontend/receipt_pages.h"
 #include "stator/frontend/stored_responses.h"
 #include "stator/json/writer.h"
 #include "stator/net/browser_guard.h"
@@ -326,78 +327,6 @@ void answer_metrics(net::HttpExchange& exchange, const EndpointContext& context)
   exchange.respond(200, Metrics::content_type(format), context.metrics.render(format));
 }
 
-constexpr std::string_view kPrefillSuffix = "-prefill";
-
-/// The decision about the same request's prompt, in a fleet where others compute those.
-std::optional<router::Receipt> prefill_of(const router::Receipt& receipt,
-                                          const EndpointContext& context) {
-  return receipt.request_id.ends_with(kPrefillSuffix)
-             ? std::nullopt
-             : context.receipts.find(receipt.request_id + std::string(kPrefillSuffix));
-}
-
-/// Claims what the engine found instead of what was expected, which is returned.
-std::optional<uint32_t> correct(router::Receipt& receipt, const EndpointContext& context) {
-  return context.findings == nullptr ? std::nullopt : context.findings->correct(receipt);
-}
-
-/// What the router wrote down, and where the workers are that it names by number.
-std::string receipt_json(router::Receipt receipt, const EndpointContext& context) {
-  const auto expected = correct(receipt, context);
-  std::string out = render_json(receipt);
-  out.pop_back();  // the object goes on
-  if (expected) {
-    out += fmt::format(R"(,"expected_overlap_blocks":{})", *expected);
-  }
-  out += R"(,"urls":)";
-  json::Writer json(out);
-  json.begin_object();
-  for (const router::ReceiptCandidate& candidate : receipt.candidates) {
-    const WorkerId worker = candidate.worker.worker;
-    if (const std::string place = context.catalog.place_of(worker);
-        candidate.worker.dp_rank == 0 && !place.empty()) {
-      json.key(std::to_string(worker.value())).value(place);
-    }
-  }
-  json.end_object();
-  if (const auto prefill = prefill_of(receipt, context)) {
-    out += R"(,"prefill":)";
-    json::Writer nested(out);
-    nested.begin_object().key("request_id").value(prefill->request_id).key("worker_id");
-    nested.value(std::to_string(prefill->chosen.worker.value())).end_object();
-  }
-  return out + "}";
-}
-
-std::string receipt_text(router::Receipt receipt, const EndpointContext& context) {
-  const auto expected = correct(receipt, context);
-  std::string out = render_text(receipt);
-  if (expected) {
-    out += fmt::format(
-        "the router had expected {} cached blocks of the chosen worker: removals "
-        "were on their way\n",
-        *expected);
-  }
-  for (const router::ReceiptCandidate& candidate : receipt.candidates) {
-    const std::string place = context.catalog.place_of(candidate.worker.worker);
-    if (candidate.worker.dp_rank == 0 && !place.empty()) {
-      out += fmt::format("worker {} is {}\n", candidate.worker.worker.value(), place);
-    }
-  }
-  if (receipt.request_id.ends_with(kPrefillSuffix)) {
-    const std::string_view request(receipt.request_id);
-    out += fmt::format(
-        "this is who computed the prompt; `stator explain {}` says who answered from it\n",
-        request.substr(0, request.size() - kPrefillSuffix.size()));
-  } else if (const auto prefill = prefill_of(receipt, context)) {
-    const WorkerId worker = prefill->chosen.worker;
-    out += fmt::format(
-        "the prompt was computed by worker {} ({}); `stator explain {}` says why that one\n",
-        worker.value(), context.catalog.place_of(worker), prefill->request_id);
-  }
-  return out;
-}
-
 void answer_receipt(net::HttpExchange& exchange, const EndpointContext& context) {
   std::string_view id = exchange.request().path().substr(kReceiptsPrefix.size());
   for (const std::string_view prefix : {"chatcmpl-", "cmpl-"}) {
@@ -421,8 +350,9 @@ void answer_receipt(net::HttpExchange& exchange, const EndpointContext& context)
     return;
   }
   const bool as_text = exchange.request().query() == "format=text";
+  const ReceiptContext pages{context.catalog, context.receipts, context.findings};
   exchange.respond(200, as_text ? "text/plain; charset=utf-8" : kJson,
-                   as_text ? receipt_text(*receipt, context) : receipt_json(*receipt, context));
+                   as_text ? receipt_text(*receipt, pages) : receipt_json(*receipt, pages));
 }
 
 void answer_get_thresholds(net::HttpExchange& exchange, const EndpointContext& context) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "stator/core/assert.h"
+#include "stator/frontend/routing_preview.h"
 
 namespace stator::frontend {
 namespace {
@@ -173,6 +174,12 @@ bool Frontend::leave() {
     stage_.store(Stage::kLeaving, std::memory_order_relaxed);
   }
   return handed_over;
+}
+
+api::ApiResult<std::string> Frontend::preview(net::HttpRequest request) const {
+  return preview_routing(std::move(request),
+                         {.config = config_, .catalog = environment_.catalog, .encoder = encoder_},
+                         environment_.receipts, shards_.shard(0).clock().wall_now());
 }
 
 void Frontend::stop() {

@@ -62,6 +62,8 @@ class Frontend {
   void accept();
   /// After leave(): takes no connections any more, and those there are close as they become idle.
   void drain();
+  /// See preview_routing(); media that are elsewhere are not fetched. Any thread, until stop().
+  api::ApiResult<std::string> preview(net::HttpRequest request) const;
   Stage stage() const { return stage_.load(std::memory_order_relaxed); }
   /// The workers it looks for.
   discovery::InstanceQuery worker_query() const {

@@ -32,11 +32,15 @@ struct RequestRecord final : net::RequestNotes {
   bool may_route = true;                      ///< pins, priorities and the tenant header count
   telemetry::Telemetry* telemetry = nullptr;  ///< null: nobody wants to know
   telemetry::RequestFacts facts;
+  telemetry::RunningRequests::Place running;  ///< null: it does not run, or is not listed
 
   void on_status(int code) override { facts.status = code; }
-  void mark(telemetry::Step step, TimePoint at, uint64_t worker = 0, uint32_t tokens = 0) {
+  void note(const telemetry::Mark& mark, uint32_t dp_rank = 0) {
     if (telemetry != nullptr) {
-      facts.mark({step, at, worker, tokens});
+      facts.note(mark, dp_rank);
+    }
+    if (running != nullptr) {
+      running->note(mark, dp_rank);
     }
   }
   std::string salt(std::string_view own) const {

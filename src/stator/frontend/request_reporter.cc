@@ -102,11 +102,12 @@ void RequestReporter::note_plan(ActiveRequest& active) const {
   if (facts.tenant.empty()) {
     facts.tenant = plan.routing.tenant;
   }
+  record->note({.step = telemetry::Step::kPrepared, .at = environment_.shard.now()});
+  record->running = record->telemetry->list_running(facts);
   if (record->telemetry->wants_blocks()) {
     facts.block_size = plan.model->block_size;
     facts.blocks = blocks_of(plan);
   }
-  record->mark(telemetry::Step::kPrepared, environment_.shard.now());
 }
 
 void RequestReporter::step(ActiveRequest& active, const ChoiceRun& run, telemetry::Step step,
@@ -118,16 +119,8 @@ void RequestReporter::step(ActiveRequest& active, const ChoiceRun& run, telemetr
   if (record == nullptr || run.facts().index != 0) {
     return;
   }
-  record->mark(step, now, worker.worker.value(), tokens);
-  telemetry::RequestFacts& facts = record->facts;
-  if (step == telemetry::Step::kSubmitted) {
-    facts.worker = worker.worker.value();
-    facts.dp_rank = worker.dp_rank;
-  } else if (step == telemetry::Step::kPrefill) {
-    facts.prefill_worker = worker.worker.value();
-  } else if (step == telemetry::Step::kLost) {
-    ++facts.migrations;
-  }
+  record->note({.step = step, .at = now, .worker = worker.worker.value(), .tokens = tokens},
+               worker.dp_rank);
 }
 
 void RequestReporter::accepted(const ActiveRequest& active, const ChoiceRun& run) const {
@@ -140,6 +133,13 @@ void RequestReporter::output(ActiveRequest& active, const ChoiceRun& run,
     return;
   }
   active.series.output_tokens.add(delta.token_count);
+  RequestRecord* const record = record_in(active.notes);
+  if (record != nullptr && record->running != nullptr) {
+    record->running->add_tokens(delta.token_count);
+    if (delta.offset == 0) {
+      record->running->first_token(environment_.shard.now(), delta.cached_tokens);
+    }
+  }
   if (delta.offset == 0) {
     first_token(active, run, delta);
   } else {
@@ -298,6 +298,7 @@ void RequestReporter::note_end(ActiveRequest& active, std::string_view error_typ
   if (record == nullptr || record->telemetry == nullptr) {
     return;
   }
+  record->running.reset();
   telemetry::RequestFacts& facts = record->facts;
   facts.error_type = error_type;
   facts.finish_reason = finish_of(generation, error_type);

@@ -681,4 +681,9 @@ Result<Decision> Router::route(const RouteRequest& request, WallTime now) {
   return decide(request, now);
 }
 
+Result<Receipt> Router::preview(const RouteRequest& request, WallTime now) {
+  STATOR_TRY([[maybe_unused]] const Readiness readiness, consider(request));
+  return make_receipt(request, select(request), now);
+}
+
 }  // namespace stator::router

@@ -173,6 +173,9 @@ class Router {
   /// consider() and decide(), whether or not the workers are busy.
   Result<Decision> route(const RouteRequest& request, WallTime now);
 
+  /// What route() would decide now, booked nowhere. A mode that takes turns has taken one.
+  Result<Receipt> preview(const RouteRequest& request, WallTime now);
+
   enum class Readiness : uint8_t { kReady, kBusy };
   /// Finds the workers the request may go to. kBusy: all of them are beyond `wait`.
   /// kUnavailable: no worker at all, all are draining or were tried; kOverloaded: all beyond

@@ -296,6 +296,12 @@ Result<Decision> RouterService::route(const RouteRequest& request) {
   return decision;
 }
 
+Result<Receipt> RouterService::preview(const RouteRequest& request) {
+  const RouteRequest known = look_up(request);
+  const MutexLock lock(mutex_);
+  return dispatcher_.router().preview(known, clock_.wall_now());
+}
+
 Result<RouterService::Routed> RouterService::route_or_wait(const RouteRequest& request,
                                                            const QueueHints& hints, Waiter waiter) {
   metrics_.started();

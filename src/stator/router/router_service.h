@@ -75,6 +75,10 @@ class RouterService : public std::enable_shared_from_this<RouterService> {
   /// As Router::route, whoever waits; on success the receipt has been moved into the log.
   Result<Decision> route(const RouteRequest& request);
 
+  /// What this router would decide now: booked nowhere, counted nowhere, and asked of nobody else.
+  /// Errors as of Router::consider.
+  Result<Receipt> preview(const RouteRequest& request);
+
   /// Exactly one of the two is set.
   struct Routed {
     std::optional<Decision> decision;

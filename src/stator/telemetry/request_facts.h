@@ -76,11 +76,13 @@ struct RequestFacts {
   std::vector<uint64_t> blocks;  ///< hashes of the prompt's full blocks; for request traces
   uint32_t max_tokens = 0;
 
-  void mark(Mark mark) {
+  void mark(const Mark& mark) {
     if (marks.size() < kMarksMax) {
       marks.push_back(mark);
     }
   }
+  /// A step of its first choice, and what that says of its workers.
+  void note(const Mark& mark, uint32_t rank);
   WallTime wall(TimePoint at) const { return received_wall + (at - received); }
   std::optional<double> ttft_ms() const;
   /// Mean time between tokens after the first one.
@@ -93,7 +95,9 @@ std::string access_line_json(const RequestFacts& facts);
 std::string access_line_human(const RequestFacts& facts);
 /// One record of schema dynamo.request.trace.v1, with the line's end.
 std::string request_trace_line(const RequestFacts& facts);
-/// What operators see of a request.
+/// What operators see of a request that has ended.
 void append_request(std::string& out, const RequestFacts& facts);
+/// The same of one that runs: with its phase and age, without a status.
+void append_running(std::string& out, RequestFacts facts, TimePoint now);
 
 }  // namespace stator::telemetry

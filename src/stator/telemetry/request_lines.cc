@@ -6,6 +6,7 @@
 
 #include "stator/json/writer.h"
 #include "stator/telemetry/request_facts.h"
+#include "stator/telemetry/running_requests.h"
 
 namespace stator::telemetry {
 namespace {
@@ -71,7 +72,7 @@ void optional_number(json::Writer& json, std::string_view key, std::optional<dou
 }
 
 /// The members that lines and operators share.
-void append_common(json::Writer& json, const RequestFacts& facts) {
+void append_common(json::Writer& json, const RequestFacts& facts, bool runs = false) {
   optional_text(json, "request_id", facts.request_id);
   optional_text(json, "x_request_id", facts.x_request_id);
   if (facts.trace.trace != TraceId{}) {
@@ -79,7 +80,9 @@ void append_common(json::Writer& json, const RequestFacts& facts) {
     json.key("span_id").value(to_hex(facts.trace.span));
   }
   json.key("method").value(facts.method).key("path").value(facts.path);
-  json.key("status").value(facts.status);
+  if (!runs) {
+    json.key("status").value(facts.status);
+  }
   optional_text(json, "error_type", facts.error_type);
   optional_text(json, "finish_reason", facts.finish_reason);
   optional_text(json, "client", facts.client);
@@ -126,6 +129,18 @@ void append_row(json::Writer& json, const RequestFacts& facts) {
 
 std::string_view describe(Step step) {
   return kSteps[static_cast<size_t>(step)];
+}
+
+void RequestFacts::note(const Mark& noted, uint32_t rank) {
+  mark(noted);
+  if (noted.step == Step::kSubmitted) {
+    worker = noted.worker;
+    dp_rank = rank;
+  } else if (noted.step == Step::kPrefill) {
+    prefill_worker = noted.worker;
+  } else if (noted.step == Step::kLost) {
+    ++migrations;
+  }
 }
 
 std::optional<double> RequestFacts::ttft_ms() const {
@@ -231,11 +246,9 @@ std::string request_trace_line(const RequestFacts& facts) {
   return out;
 }
 
-void append_request(std::string& out, const RequestFacts& facts) {
-  json::Writer json(out);
-  json.begin_object();
-  json.key("received_ms").value(unix_ms(facts.received_wall));
-  append_common(json, facts);
+namespace {
+
+void append_timeline(json::Writer& json, const RequestFacts& facts) {
   json.key("timeline").begin_array();
   for (const Mark& mark : facts.marks) {
     json.begin_object().key("step").value(describe(mark.step));
@@ -248,7 +261,27 @@ void append_request(std::string& out, const RequestFacts& facts) {
     }
     json.end_object();
   }
-  json.end_array().end_object();
+  json.end_array();
+}
+
+}  // namespace
+
+void append_request(std::string& out, const RequestFacts& facts) {
+  json::Writer json(out);
+  json.begin_object().key("received_ms").value(unix_ms(facts.received_wall));
+  append_common(json, facts);
+  append_timeline(json, facts);
+  json.end_object();
+}
+
+void append_running(std::string& out, RequestFacts facts, TimePoint now) {
+  facts.ended = now;
+  json::Writer json(out);
+  json.begin_object().key("received_ms").value(unix_ms(facts.received_wall));
+  json.key("running").value(true).key("phase").value(phase_of(facts));
+  append_common(json, facts, true);
+  append_timeline(json, facts);
+  json.end_object();
 }
 
 }  // namespace stator::telemetry

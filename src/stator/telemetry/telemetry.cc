@@ -183,8 +183,23 @@ void Telemetry::audit(std::string_view event, std::string_view members) {
   }
 }
 
-std::string Telemetry::render_recent(size_t count_max, std::string_view request_id) const {
+RunningRequests::Place Telemetry::list_running(const RequestFacts& facts) {
+  return keeps_recent_ ? running_.add(facts) : nullptr;
+}
+
+std::string Telemetry::render_requests(size_t count_max, std::string_view request_id,
+                                       Shown shown) const {
   std::string out = "[";
+  if (shown != Shown::kEnded) {
+    const TimePoint now = clock_.now();
+    for (RequestFacts& facts : running_.oldest(count_max, request_id)) {
+      out += out.size() > 1 ? "," : "";
+      append_running(out, std::move(facts), now);
+    }
+  }
+  if (shown == Shown::kRunning) {
+    return out + "]";
+  }
   const MutexLock lock(mutex_);
   for (auto facts = recent_.rbegin(); facts != recent_.rend() && count_max > 0; ++facts) {
     if (!request_id.empty() && facts->request_id != request_id) {

@@ -15,6 +15,7 @@
 #include "stator/net/http_request.h"
 #include "stator/telemetry/line_file.h"
 #include "stator/telemetry/request_facts.h"
+#include "stator/telemetry/running_requests.h"
 #include "stator/telemetry/span_exporter.h"
 #include "stator/telemetry/telemetry_config.h"
 
@@ -40,13 +41,19 @@ class Telemetry {
 
   /// What of a request is known when it comes: times, ids and where its trace belongs.
   void begin(RequestFacts& facts, const net::HttpRequest& request, TimePoint now);
+  /// A request that is about to be run; null: nobody looks, or too many run.
+  RunningRequests::Place list_running(const RequestFacts& facts);
   /// A request that has an answer, or none any more.
   void end(RequestFacts facts);
   /// A line of the audit log; `members` is JSON, "\"a\":1,\"b\":2".
   void audit(std::string_view event, std::string_view members);
 
-  /// Ended requests, newest first, as a JSON array.
-  std::string render_recent(size_t count_max, std::string_view request_id = {}) const;
+  /// Which requests operators ask for.
+  enum class Shown : uint8_t { kAll, kRunning, kEnded };
+  /// As a JSON array: running ones, oldest first, then ended ones, newest first; at most
+  /// `count_max` of each.
+  std::string render_requests(size_t count_max, std::string_view request_id = {},
+                              Shown shown = Shown::kAll) const;
 
  private:
   Telemetry(const TelemetryConfig& config, bool keeps_recent, Clock& clock);
@@ -58,6 +65,7 @@ class Telemetry {
   std::unique_ptr<LineFile> request_trace_;  // the same
   std::unique_ptr<LineFile> audit_;          // the same
   std::unique_ptr<SpanExporter> exporter_;   // null: no spans
+  RunningRequests running_;
   mutable Mutex mutex_;
   Random random_ STATOR_GUARDED_BY(mutex_);
   std::deque<RequestFacts> recent_ STATOR_GUARDED_BY(mutex_);  // at most recent_max

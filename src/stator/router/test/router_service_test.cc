@@ -44,6 +44,33 @@ TEST(RouterService, CountsDecisionsRefusalsAndEvents) {
   EXPECT_EQ(receipts.find("last")->request_id, "r1");
 }
 
+TEST(RouterService, APreviewSaysWhatWouldBeDecidedAndChangesNothing) {
+  const SimClock sim_clock;
+  Metrics metrics;
+  ReceiptLog receipts;
+  auto service = *RouterService::create({.mode = "kv"}, "m", sim_clock, metrics, receipts);
+  const Prompt prompt(32);
+  EXPECT_EQ(service->preview(prompt.request()).error().code(), Code::kUnavailable);
+  service->add_worker(kA);
+  service->add_worker(kB);
+  service->apply(kB, prompt.stored());
+  const std::string before = metrics.render();
+
+  for (int i = 0; i < 3; ++i) {
+    const auto receipt = service->preview(prompt.request());
+    ASSERT_TRUE(receipt.has_value());
+    EXPECT_EQ(receipt->chosen, kB);
+    ASSERT_EQ(receipt->candidates.size(), 2U);
+    EXPECT_EQ(receipt->candidates[1].overlap_blocks, 2U);
+    EXPECT_EQ(receipt->candidates[1].active_requests, 0U);
+    EXPECT_LT(receipt->candidates[1].cost, receipt->candidates[0].cost);
+  }
+  EXPECT_EQ(service->active_requests(), 0);
+  EXPECT_EQ(metrics.render(), before);
+  EXPECT_FALSE(receipts.find("last").has_value());
+  EXPECT_EQ(service->route(prompt.request())->worker, kB);
+}
+
 TEST(RouterService, ShowsAWorkersLoadWhileItIsThere) {
   SimClock sim_clock;
   Metrics metrics;

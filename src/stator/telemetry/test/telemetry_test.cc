@@ -24,12 +24,12 @@ TEST(Telemetry, KeepsTheNewestRequests) {
     (*telemetry)->end(std::move(facts));
   }
 
-  const auto all = json::parse((*telemetry)->render_recent(10));
+  const auto all = json::parse((*telemetry)->render_requests(10));
   ASSERT_TRUE(all);
   ASSERT_EQ(all->size(), 2U);
   EXPECT_EQ(all->elements()[0].text_at({"request_id"}), "c");
-  EXPECT_EQ(json::parse((*telemetry)->render_recent(10, "b"))->size(), 1U);
-  EXPECT_EQ((*telemetry)->render_recent(10, "a"), "[]");
+  EXPECT_EQ(json::parse((*telemetry)->render_requests(10, "b"))->size(), 1U);
+  EXPECT_EQ((*telemetry)->render_requests(10, "a"), "[]");
 }
 
 TEST(Telemetry, FollowsTheClientsTrace) {
