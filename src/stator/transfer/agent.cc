@@ -280,16 +280,21 @@ Outcome Agent::prep_list(std::string_view owner, MemType type, std::span<const D
     }
     regions = peer->second.metadata.regions;
   }
+  const bool remote = !made->owner.empty();
+  made->region_of.reserve(remote ? ranges.size() : 0);
   const Region* last = nullptr;  // mostly the next range is in the same one
   for (const Desc& range : ranges) {
-    if (last == nullptr || last->type != type || !last->covers(range)) {
+    if (last == nullptr || !last->covers(range)) {
       last = find_region(regions, type, range);
+      if (last == nullptr) {
+        return Outcome::kNotFound;  // A1
+      }
+      if (remote) {
+        made->regions.push_back(*last);
+      }
     }
-    if (last == nullptr) {
-      return Outcome::kNotFound;  // A1
-    }
-    if (!made->owner.empty()) {
-      made->regions.push_back(*last);
+    if (remote) {
+      made->region_of.push_back(static_cast<uint32_t>(made->regions.size() - 1));
     }
   }
   list = ++last_id_;
@@ -368,9 +373,10 @@ Outcome Agent::make_xfer(const Wanted& wanted, TransferId& transfer) {
         from.ranges[l].len != to.ranges[r].len) {
       return Outcome::kInvalidParam;
     }
-    made->pairs.push_back({.local = from.ranges[l],
-                           .remote = to.ranges[r],
-                           .remote_region = to.regions.empty() ? nullptr : &to.regions[r]});
+    made->pairs.push_back(
+        {.local = from.ranges[l],
+         .remote = to.ranges[r],
+         .remote_region = to.regions.empty() ? nullptr : &to.regions[to.region_of[r]]});
     made->telemetry.bytes += from.ranges[l].len;
   }
   made->telemetry.descriptors = made->pairs.size();

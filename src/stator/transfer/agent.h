@@ -130,7 +130,9 @@ class Agent final : private Host {
     std::string owner;  // empty: this agent
     MemType type = MemType::kDram;
     std::vector<Desc> ranges;
-    std::vector<Region> regions;  // parallel; of a peer
+    // Of a peer: the registrations its ranges are in, and for each range which.
+    std::vector<Region> regions;
+    std::vector<uint32_t> region_of;
   };
   struct Transfer {
     Op op = Op::kRead;
