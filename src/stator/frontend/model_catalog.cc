@@ -7,6 +7,7 @@
 
 #include "stator/core/log.h"
 #include "stator/router/index/index_service.h"
+#include "stator/tokenizer/long_words.h"
 #include "stator/tokenizer/pre_token_cache.h"
 
 namespace stator::frontend {
@@ -550,19 +551,29 @@ void ModelCatalog::on_events(WorkerId worker, std::vector<kv::KvEvent> events) {
 }
 
 void ModelCatalog::load_loop() {
+  // Served already; what few texts need is made when nothing is left to load.
+  std::vector<std::shared_ptr<ServedModel>> to_finish;
   while (true) {
-    discovery::InstanceRecord record;
+    std::optional<discovery::InstanceRecord> next;
     {
       MutexLock lock(mutex_);
-      while (!stopping_ && to_load_.empty()) {
+      while (!stopping_ && to_load_.empty() && to_finish.empty()) {
         wake_.wait(lock);
       }
       if (stopping_) {
         return;
       }
-      record = std::move(to_load_.front());
-      to_load_.pop_front();
+      if (!to_load_.empty()) {
+        next = std::move(to_load_.front());
+        to_load_.pop_front();
+      }
     }
+    if (!next) {
+      tokenizer::prepare_long_words(*to_finish.back()->assets->tokenizer);
+      to_finish.pop_back();
+      continue;
+    }
+    const discovery::InstanceRecord& record = *next;
     const bool known = find(record.model.name) != nullptr;
     Status loaded;
     if (!known) {
@@ -577,7 +588,11 @@ void ModelCatalog::load_loop() {
       continue;
     }
     const MutexLock lock(mutex_);
-    enroll(record, models_.at(record.model.name));
+    const auto& model = models_.at(record.model.name);
+    if (!known) {
+      to_finish.push_back(model);
+    }
+    enroll(record, model);
   }
 }
 

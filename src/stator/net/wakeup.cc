@@ -3,13 +3,12 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <utility>
 
 namespace stator::net {
 
-void post_wakeup(net::Shard& shard, const std::function<void()>& task) {
-  if (!shard.post([task] { task(); })) {
-    boost::asio::post(shard.io(), task);
-  }
+void post_beyond_inbox(Shard& shard, std::function<void()> task) {
+  boost::asio::post(shard.io(), std::move(task));
 }
 
 }  // namespace stator::net

@@ -7,7 +7,7 @@
 #include "stator/net/grpc_callers.h"
 #include "stator/session/detail/grpc_follower.h"
 #include "stator/session/detail/grpc_session.h"
-#include "stator/session/session_core.h"
+#include "stator/session/session_inbox.h"
 
 namespace stator::session {
 namespace {
@@ -48,25 +48,27 @@ class UnreachableSession final : public WorkerSession {
  public:
   UnreachableSession(const discovery::InstanceRecord& record, net::Shard& shard,
                      SessionEvents& events, const SessionMetrics& metrics)
-      : core_(std::make_shared<SessionCore>(record.key.worker, shard, events, metrics)) {
-    core_->push(SessionClosed{Error(
+      : inbox_(std::make_shared<SessionInbox>(record.key.worker, shard, events, metrics)) {
+    inbox_->push(SessionClosed{Error(
         Code::kUnavailable,
         "worker " + record.key.to_string() + " is not in this process and has no connector")});
   }
   UnreachableSession(const UnreachableSession&) = delete;
   UnreachableSession& operator=(const UnreachableSession&) = delete;
   ~UnreachableSession() override { close(); }
-  WorkerId worker() const override { return core_->worker(); }
+  WorkerId worker() const override { return inbox_->requests().worker(); }
   void submit(inference::EngineRequest request) override {
-    if (core_->open()) {
-      core_->begin(request.key);  // on_closed covers it
+    if (inbox_->requests().open()) {
+      inbox_->requests().begin(request.key);  // on_closed covers it
     }
   }
-  void cancel(inference::RequestKey key, CancelReason /*reason*/) override { core_->forget(key); }
-  void close() override { core_->close(); }
+  void cancel(inference::RequestKey key, CancelReason /*reason*/) override {
+    inbox_->requests().forget(key);
+  }
+  void close() override { inbox_->close(); }
 
  private:
-  const std::shared_ptr<SessionCore> core_;
+  const std::shared_ptr<SessionInbox> inbox_;
 };
 
 class SilentFollower final : public kv_events::EventFollower {

@@ -15,7 +15,7 @@
 #include "stator/core/mutex.h"
 #include "stator/kv_events/event_cursor.h"
 #include "stator/net/wakeup.h"
-#include "stator/session/session_core.h"
+#include "stator/session/session_inbox.h"
 
 namespace stator::session {
 namespace {
@@ -28,7 +28,7 @@ constexpr std::string_view kLogTarget = "session";
 /// returned the engine may be destroyed; the engine's thread never takes it.
 class LocalLink final : public engine::EngineSink {
  public:
-  explicit LocalLink(std::shared_ptr<SessionCore> core) : core_(std::move(core)) {}
+  explicit LocalLink(std::shared_ptr<SessionInbox> inbox) : inbox_(std::move(inbox)) {}
 
   void attach(engine::Engine& engine, bool draining) {
     const MutexLock lock(mutex_);
@@ -37,7 +37,7 @@ class LocalLink final : public engine::EngineSink {
     session_ = engine.open_session(*this);
   }
 
-  void on_step(inference::StepOutput output) noexcept override { core_->push(std::move(output)); }
+  void on_step(inference::StepOutput output) noexcept override { inbox_->push(std::move(output)); }
 
   Status submit(inference::EngineRequest request) {
     const MutexLock lock(mutex_);
@@ -67,7 +67,7 @@ class LocalLink final : public engine::EngineSink {
       const MutexLock lock(mutex_);
       draining_ = true;
     }
-    core_->push(SessionDraining());
+    inbox_->push(SessionDraining());
   }
 
   /// The engine is not called after this and does not call.
@@ -78,10 +78,10 @@ class LocalLink final : public engine::EngineSink {
     }
   }
 
-  SessionCore& core() { return *core_; }
+  SessionInbox& inbox() { return *inbox_; }
 
  private:
-  const std::shared_ptr<SessionCore> core_;
+  const std::shared_ptr<SessionInbox> inbox_;
   Mutex mutex_;
   engine::Engine* engine_ STATOR_GUARDED_BY(mutex_) = nullptr;
   engine::SessionId session_ STATOR_GUARDED_BY(mutex_);
@@ -106,47 +106,47 @@ class InProcessSession final : public WorkerSession {
   InProcessSession& operator=(const InProcessSession&) = delete;
   ~InProcessSession() override { close(); }
 
-  WorkerId worker() const override { return link_->core().worker(); }
+  WorkerId worker() const override { return link_->inbox().requests().worker(); }
 
   void submit(inference::EngineRequest request) override {
-    SessionCore& core = link_->core();
-    if (!core.open()) {
+    SessionInbox& inbox = link_->inbox();
+    if (!inbox.requests().open()) {
       return;  // on_closed has been delivered or close() called: S3
     }
     const inference::RequestKey key = request.key;
-    core.begin(key);
-    core.metrics().messages_sent.add();
+    inbox.requests().begin(key);
+    inbox.metrics().messages_sent.add();
     Status submitted = link_->submit(std::move(request));
     if (submitted.has_value()) {
-      core.push(SessionAccepted{key});
+      inbox.push(SessionAccepted{key});
     } else {
-      core.push(SessionRejected{{key, std::move(submitted.error())}});
+      inbox.push(SessionRejected{{key, std::move(submitted.error())}});
     }
   }
 
   void cancel(inference::RequestKey key, CancelReason /*reason*/) override {
-    if (link_->core().forget(key)) {
+    if (link_->inbox().requests().forget(key)) {
       link_->cancel(key);
     }
   }
 
   void close() override {
     load_timer_.cancel();
-    link_->core().close();
+    link_->inbox().close();
     link_->detach();
   }
 
  private:
   void report_load() {
     const auto load = link_->load();
-    if (!load || !link_->core().open()) {
+    if (!load || !link_->inbox().requests().open()) {
       return;
     }
     if (!last_load_ || !same_load(*load, *last_load_)) {
       last_load_ = load;
-      link_->core().push_load(*load);
+      link_->inbox().push(*load);
     }
-    load_timer_ = link_->core().shard().after(kLoadInterval, [this] { report_load(); });
+    load_timer_ = link_->inbox().shard().after(kLoadInterval, [this] { report_load(); });
   }
 
   const std::shared_ptr<LocalLink> link_;  // shared with the worker, which may go first
@@ -287,17 +287,17 @@ Incarnation LocalWorker::incarnation() const {
 }
 
 std::unique_ptr<WorkerSession> LocalWorker::open_session(net::Shard& shard, SessionEvents& events) {
-  auto core = std::make_shared<SessionCore>(state_->worker, shard, events, state_->metrics);
-  auto link = std::make_shared<LocalLink>(core);
+  auto inbox = std::make_shared<SessionInbox>(state_->worker, shard, events, state_->metrics);
+  auto link = std::make_shared<LocalLink>(inbox);
   const MutexLock lock(state_->mutex);
   if (state_->engine == nullptr) {
-    core->push(SessionClosed{Error(Code::kUnavailable, "the worker has shut down")});
+    inbox->push(SessionClosed{Error(Code::kUnavailable, "the worker has shut down")});
     return std::make_unique<InProcessSession>(std::move(link));
   }
-  core->push(SessionOpened());
+  inbox->push(SessionOpened());
   link->attach(*state_->engine, state_->draining);
   if (state_->draining) {
-    core->push(SessionDraining());
+    inbox->push(SessionDraining());
   }
   add_live(state_->links, link);
   return std::make_unique<InProcessSession>(std::move(link));
@@ -335,7 +335,7 @@ void LocalWorker::shutdown() {
   for (const auto& weak : state_->links) {
     if (const auto link = weak.lock()) {
       link->detach();
-      link->core().push(SessionClosed{Error(
+      link->inbox().push(SessionClosed{Error(
           Code::kDisconnected, fmt::format("worker {} has shut down", state_->worker.value()))});
     }
   }

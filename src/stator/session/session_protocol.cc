@@ -18,9 +18,11 @@ inference::RequestKey key_of(const Message& message) {
   return {RequestId(message.request()), Attempt(static_cast<uint16_t>(message.attempt()))};
 }
 
-bool is_welcome_of(const pb::Welcome& welcome, WorkerId worker, Incarnation incarnation) {
-  return welcome.protocol() == wire::kProtocolVersion && welcome.worker_id() == worker.value() &&
-         (incarnation == Incarnation() || welcome.incarnation() == incarnation.value());
+bool is_welcome_of(const pb::Welcome& welcome, const WantedWorker& wanted) {
+  return welcome.protocol() == wire::kProtocolVersion &&
+         welcome.worker_id() == wanted.worker.value() &&
+         (wanted.incarnation == Incarnation() ||
+          welcome.incarnation() == wanted.incarnation.value());
 }
 
 }  // namespace
@@ -54,56 +56,50 @@ std::unique_ptr<pb::ClientMessage> make_cancel(inference::RequestKey key, Cancel
   return message;
 }
 
-Result<Told> tell(const pb::WorkerMessage& message, Incarnation incarnation, SessionCore& core) {
-  const auto refuse = [&core](Error error) {
-    core.metrics().rejected_messages.add();
+Result<SessionEvent> read_message(const pb::WorkerMessage& message, const WantedWorker& wanted,
+                                  const SessionMetrics& metrics) {
+  const auto refuse = [&metrics](Error error) {
+    metrics.rejected_messages.add();
     return std::move(error).with_code(Code::kDisconnected);
   };
-  core.metrics().messages_received.add();
+  metrics.messages_received.add();
   switch (message.body_case()) {
     case pb::WorkerMessage::kWelcome:
-      if (!is_welcome_of(message.welcome(), core.worker(), incarnation)) {
+      if (!is_welcome_of(message.welcome(), wanted)) {
         return refuse(
             Error(Code::kCorrupt,
                   fmt::format("the worker that answers is {}, incarnation {}, of "
                               "protocol {}, not {}, {}, {}",
                               message.welcome().worker_id(), message.welcome().incarnation(),
-                              message.welcome().protocol(), core.worker().value(),
-                              incarnation.value(), wire::kProtocolVersion)));
+                              message.welcome().protocol(), wanted.worker.value(),
+                              wanted.incarnation.value(), wire::kProtocolVersion)));
       }
-      core.push(SessionOpened());
-      return Told{.opened = true};
+      return SessionOpened();
     case pb::WorkerMessage::kAccepted:
-      core.push(SessionAccepted{key_of(message.accepted())});
-      return Told();
+      return SessionAccepted{key_of(message.accepted())};
     case pb::WorkerMessage::kRejected: {
       auto failure = wire::decode(message.rejected());
       if (!failure) {
         return refuse(std::move(failure.error()));
       }
-      core.push(SessionRejected{std::move(*failure)});
-      return Told();
+      return SessionRejected{std::move(*failure)};
     }
     case pb::WorkerMessage::kStep: {
       auto step = wire::decode(message.step());
       if (!step) {
         return refuse(std::move(step.error()));
       }
-      core.push(std::move(*step));
-      return Told();
+      return SessionEvent(std::move(*step));
     }
     case pb::WorkerMessage::kLoad:
-      core.push_load(wire::decode(message.load()));
-      return Told();
+      return wire::decode(message.load());
     case pb::WorkerMessage::kDraining:
-      core.push(SessionDraining());
-      return Told();
+      return SessionDraining();
     case pb::WorkerMessage::BODY_NOT_SET:
       break;
   }
-  // Something a newer worker tells and we need not know.
-  core.metrics().rejected_messages.add();
-  return Told();
+  metrics.rejected_messages.add();  // of a newer worker, perhaps
+  return std::monostate();
 }
 
 }  // namespace stator::session

@@ -6,7 +6,9 @@
 #include <string>
 
 #include "stator/core/result.h"
-#include "stator/session/session_core.h"
+#include "stator/session/session_event.h"
+#include "stator/session/session_metrics.h"
+#include "stator/session/worker_session.h"
 
 namespace stator::worker::v1 {
 class ClientMessage;
@@ -27,13 +29,15 @@ Result<std::unique_ptr<worker::v1::ClientMessage>> make_submit(
 std::unique_ptr<worker::v1::ClientMessage> make_cancel(inference::RequestKey key,
                                                        CancelReason reason);
 
-struct Told {
-  bool opened = false;  ///< it was the Welcome
+/// The worker that a session asked for.
+struct WantedWorker {
+  WorkerId worker;
+  Incarnation incarnation;
 };
-/// Passes a worker's message on. An error: it cannot be trusted, and what it said is lost, so every
-/// request of the session is in doubt; so is a worker that is not the one of `incarnation` we asked
-/// for. Counts what is rejected. Any thread.
-Result<Told> tell(const worker::v1::WorkerMessage& message, Incarnation incarnation,
-                  SessionCore& core);
+/// What a worker's message says. An error: it cannot be trusted, and what it said is lost, so every
+/// request of the session is in doubt; so is a worker that is not the one we asked for. Counts
+/// messages, and those that are rejected. Any thread.
+Result<SessionEvent> read_message(const worker::v1::WorkerMessage& message,
+                                  const WantedWorker& wanted, const SessionMetrics& metrics);
 
 }  // namespace stator::session

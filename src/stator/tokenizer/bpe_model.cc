@@ -3,6 +3,7 @@
 
 #include "stator/core/assert.h"
 #include "stator/tokenizer/byte_alphabet.h"
+#include "stator/tokenizer/detail/merge_reader.h"
 #include "stator/tokenizer/unicode.h"
 
 #include <fmt/format.h>
@@ -15,6 +16,9 @@ namespace {
 
 // Up to here scanning for the lowest rank is faster than a heap (and still bounded: 32² steps).
 constexpr size_t kShortWordSymbols = 32;
+
+// Rules that are on their way into the table while it is filled.
+constexpr size_t kRulesAhead = 16;
 
 constexpr uint32_t kEndOfList = UINT32_MAX;
 // Some milliseconds; far more than a word takes that the thread's PreTokenCache would keep, so what
@@ -61,11 +65,6 @@ Result<BpeModel> BpeModel::create(const BpeSpec& spec, Alphabet alphabet) {
   model.ignore_merges_ = spec.ignore_merges;
   model.prefix_ = spec.continuing_subword_prefix;
   model.suffix_ = spec.end_of_word_suffix;
-  Spellings spellings;
-  spellings.reserve(spec.vocab.size());
-  for (const auto& [text, id] : spec.vocab) {
-    spellings.insert_or_assign(text, id);
-  }
   model.index_vocab(spec);
   model.index_single_bytes();
   if (spec.unk_token) {
@@ -76,7 +75,7 @@ Result<BpeModel> BpeModel::create(const BpeSpec& spec, Alphabet alphabet) {
     }
     model.unk_ = unk.value_or(kNone);
   }
-  STATOR_CHECK(model.index_merges(spec, spellings));
+  STATOR_CHECK(model.index_merges(spec));
   model.index_whole_pieces();
   return model;
 }
@@ -91,23 +90,19 @@ void BpeModel::index_vocab(const BpeSpec& spec) {
   for (const auto& [text, id] : spec.vocab) {
     bytes += text.size();
   }
-  keys_.reserve(
-      bytes);  // never grows again: the views in ids_ stay valid, also when the model moves
-  ids_.reserve(spec.vocab.size());
+  ids_ = TextIds(spec.vocab.size(), bytes);
+  std::string unmapped;
   for (const auto& [text, id] : spec.vocab) {
-    std::string_view key = text;
-    std::optional<std::string> unmapped;
-    if (alphabet_ == Alphabet::kBytes) {
-      unmapped = ByteAlphabet::get().unmap(text);
-      if (!unmapped) {
-        other_ids_.insert_or_assign(std::string(text), id);
-        continue;
-      }
-      key = *unmapped;
+    if (alphabet_ == Alphabet::kCharacters) {
+      ids_.insert_or_assign(text, id);
+      continue;
     }
-    const size_t begin = keys_.size();
-    keys_.insert(keys_.end(), key.begin(), key.end());
-    ids_.insert_or_assign(std::string_view(keys_.data() + begin, key.size()), id);
+    unmapped.clear();
+    if (ByteAlphabet::get().append_unmapped(text, unmapped)) {
+      ids_.insert_or_assign(unmapped, id);
+    } else {
+      other_ids_.insert_or_assign(std::string(text), id);
+    }
   }
 }
 
@@ -120,52 +115,85 @@ void BpeModel::index_single_bytes() {
   }
 }
 
-Status BpeModel::index_merges(const BpeSpec& spec, const Spellings& spellings) {
-  merges_ = MergeTable(spec.merges.size());
-  std::vector<TokenPairs::Merge> by_rank;
-  by_rank.reserve(spec.merges.size());
-  std::string merged;
-  uint32_t index = 0;
-  merges_stay_in_words_ = alphabet_ == Alphabet::kCharacters && !ignore_merges_ &&
-                          prefix_.empty() && suffix_.empty() && spellings.contains(kSpaceMark);
-  for (const auto& [left, right] : spec.merges) {
-    merged.assign(left).append(right.substr(std::min(prefix_.size(), right.size())));
-    TokenId ids[3] = {};
-    const std::string_view texts[3] = {left, right, merged};
-    for (size_t i = 0; i < 3; ++i) {
-      const auto found = spellings.find(texts[i]);
-      if (found == spellings.end()) {
-        return Error(
-            Code::kCorrupt,
-            fmt::format("model.merges[{}] joins '{}' and '{}', but '{}' is not in model.vocab",
-                        index, left, right, texts[i]));
-      }
-      ids[i] = found->second;
+Status BpeModel::index_merges(const BpeSpec& spec) {
+  STATOR_TRY(std::vector<TokenPairs::Merge> merges, read_merges(spec));
+  merges_ = MergeTable(merges.size());
+  for (size_t i = 0; i < merges.size(); ++i) {
+    if (i + kRulesAhead < merges.size()) {
+      merges_.prefetch(merges[i + kRulesAhead].left, merges[i + kRulesAhead].right);
     }
-    const uint32_t rank = spec.merge_ranks.empty() ? index : spec.merge_ranks[index];
-    merges_.insert(ids[0], ids[1], {rank, ids[2]});
-    by_rank.push_back({ids[0], ids[1], {rank, ids[2]}});
-    ++index;
-    merges_stay_in_words_ =
-        merges_stay_in_words_ && find_word_start(merged, 0) == std::string_view::npos;
+    merges_.insert(merges[i].left, merges[i].right, merges[i].rule);
   }
   if (alphabet_ == Alphabet::kBytes) {
-    std::ranges::sort(by_rank, {}, [](const TokenPairs::Merge& merge) { return merge.rule.rank; });
-    index_pairs(by_rank);
+    const auto rank = [](const TokenPairs::Merge& merge) { return merge.rule.rank; };
+    if (!std::ranges::is_sorted(merges, {}, rank)) {
+      std::ranges::sort(merges, {}, rank);
+    }
+    index_pairs(merges);
   }
   return {};
 }
 
+/// In the order of the file.
+Result<std::vector<TokenPairs::Merge>> BpeModel::read_merges(const BpeSpec& spec) {
+  std::vector<TokenPairs::Merge> merges;
+  merges.reserve(spec.merges.size());
+  merges_stay_in_words_ = alphabet_ == Alphabet::kCharacters && !ignore_merges_ &&
+                          prefix_.empty() && suffix_.empty() && lookup(kSpaceMark) != kNone;
+  MergeReader reader(ids_,
+                     alphabet_ == Alphabet::kBytes ? MergeReader::Spelling::kBytes
+                                                   : MergeReader::Spelling::kAsInFile,
+                     prefix_.size());
+  const std::span all(spec.merges);
+  std::string merged;
+  for (size_t index = 0; index < all.size(); ++index) {
+    const size_t in_chunk = index % MergeReader::kAtOnce;
+    if (in_chunk == 0) {
+      reader.read(all.subspan(index, std::min(all.size() - index, MergeReader::kAtOnce)));
+    }
+    MergeReader::Ids ids = reader.ids(in_chunk);
+    const auto& [left, right] = all[index];
+    if (!ids.complete() || merges_stay_in_words_) {
+      merged.assign(left).append(right.substr(std::min(prefix_.size(), right.size())));
+    }
+    if (!ids.complete()) {  // or one of them is not of the byte alphabet
+      const std::string_view texts[] = {left, right, merged};
+      TokenId* const found[] = {&ids.left, &ids.right, &ids.merged};
+      for (size_t part = 0; part < std::size(texts); ++part) {
+        const auto id = find(texts[part]);
+        if (!id) {
+          return Error(
+              Code::kCorrupt,
+              fmt::format("model.merges[{}] joins '{}' and '{}', but '{}' is not in model.vocab",
+                          index, left, right, texts[part]));
+        }
+        *found[part] = *id;
+      }
+    }
+    const uint32_t rank =
+        spec.merge_ranks.empty() ? static_cast<uint32_t>(index) : spec.merge_ranks[index];
+    merges.push_back({ids.left, ids.right, {rank, ids.merged}});
+    merges_stay_in_words_ =
+        merges_stay_in_words_ && find_word_start(merged, 0) == std::string_view::npos;
+  }
+  return merges;
+}
+
 void BpeModel::index_pairs(std::span<const TokenPairs::Merge> merges) {
-  std::vector<TokenTrie::Entry> entries(ids_.begin(), ids_.end());
-  std::erase_if(entries, [](const auto& entry) { return entry.first.empty(); });  // is nowhere
+  std::vector<TokenTrie::Entry> entries;
+  entries.reserve(ids_.size());
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    if (!ids_.text(i).empty()) {  // which is nowhere
+      entries.emplace_back(ids_.text(i), ids_.id(i));
+    }
+  }
   auto pairs = TokenPairs::create(
       {.entries = entries, .bytes = single_byte_ids_, .merges = merges, .table = merges_});
   if (!pairs) {
     return;
   }
   std::erase_if(entries, [&](const auto& entry) { return !pairs->is_formed(entry.second); });
-  byte_bpe_ = ByteBpe::create(*std::move(pairs), single_byte_ids_, entries);
+  byte_bpe_ = ByteBpe::create(*std::move(pairs), single_byte_ids_, std::move(entries));
   if (byte_bpe_) {
     merges_ = MergeTable();
   }
@@ -173,7 +201,10 @@ void BpeModel::index_pairs(std::span<const TokenPairs::Merge> merges) {
 
 void BpeModel::index_whole_pieces() {
   std::vector<PieceTable::Entry> whole;
-  for (const auto& [bytes, id] : ids_) {
+  whole.reserve(ids_.size());
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    const std::string_view bytes = ids_.text(i);
+    const TokenId id = ids_.id(i);
     if (bytes.empty() || (!ignore_merges_ && !(byte_bpe_ && byte_bpe_->is_formed(id)))) {
       continue;
     }
@@ -188,8 +219,13 @@ void BpeModel::index_whole_pieces() {
 }
 
 TokenId BpeModel::lookup(std::string_view piece) const {
-  const auto found = ids_.find(piece);
-  return found == ids_.end() ? kNone : found->second;
+  return ids_.find(piece);
+}
+
+void BpeModel::prepare_long_words() const {
+  if (byte_bpe_) {
+    byte_bpe_->prepare_long_words();
+  }
 }
 
 std::optional<TokenId> BpeModel::find(std::string_view token_text) const {

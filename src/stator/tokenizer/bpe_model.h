@@ -16,6 +16,7 @@
 #include "stator/tokenizer/byte_bpe.h"
 #include "stator/tokenizer/merge_table.h"
 #include "stator/tokenizer/piece_table.h"
+#include "stator/tokenizer/text_ids.h"
 #include "stator/tokenizer/tokenizer.h"
 #include "stator/tokenizer/vocabulary_entries.h"
 
@@ -99,6 +100,10 @@ class BpeModel {
   /// Id of a vocabulary entry by its spelling in the file.
   std::optional<TokenId> find(std::string_view token_text) const;
 
+  /// Makes what only words of more than WordMerger::kBytesMax bytes need, else the first of them
+  /// waits for it: a tenth of a second for large vocabularies. Any thread, while others encode.
+  void prepare_long_words() const;
+
   /// Number of entries.
   size_t vocab_size() const { return ids_.size() + other_ids_.size(); }
 
@@ -110,12 +115,11 @@ class BpeModel {
     return ids;
   }
 
-  /// Spelling in the file to id; views of the BpeSpec, for loading only.
-  using Spellings = FlatMap<std::string_view, TokenId>;
   /// No text needs the unknown token.
   bool knows_every_character() const;
   void index_vocab(const BpeSpec& spec);
-  Status index_merges(const BpeSpec& spec, const Spellings& spellings);
+  Status index_merges(const BpeSpec& spec);
+  Result<std::vector<TokenPairs::Merge>> read_merges(const BpeSpec& spec);
   void index_single_bytes();
   void index_pairs(std::span<const TokenPairs::Merge> merges);
   void index_whole_pieces();
@@ -139,8 +143,7 @@ class BpeModel {
   TokenId unk_ = kNone;
   std::string prefix_;
   std::string suffix_;
-  std::vector<char> keys_;                   // backing of the keys of ids_
-  FlatMap<std::string_view, TokenId> ids_;   // spelled in alphabet_
+  TextIds ids_;                              // spelled in alphabet_
   FlatMap<std::string, TokenId> other_ids_;  // kBytes: entries that are not in the byte alphabet
   std::array<TokenId, 256> single_byte_ids_ =
       all_none();  // one-byte pieces; kNone where there is none

@@ -35,16 +35,25 @@ void ByteAlphabet::append_mapped(std::string_view bytes, std::string& out) const
 
 std::optional<std::string> ByteAlphabet::unmap(std::string_view text) const {
   std::string bytes;
-  bytes.reserve(text.size());
+  return append_unmapped(text, bytes) ? std::optional(std::move(bytes)) : std::nullopt;
+}
+
+bool ByteAlphabet::append_unmapped(std::string_view text, std::string& out) const {
+  const size_t begin = out.size();
+  out.resize(begin + text.size());  // at most one byte per byte
+  char* to = out.data() + begin;
   for (size_t at = 0; at < text.size();) {
-    const CodePoint code_point = decode_at(text, at);
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const CodePoint code_point = byte < 0x80 ? CodePoint{byte, 1} : decode_at(text, at);
     if (code_point.value >= kEnd || byte_of_[code_point.value] < 0) {
-      return std::nullopt;
+      out.resize(begin);
+      return false;
     }
-    bytes.push_back(static_cast<char>(byte_of_[code_point.value]));
+    *to++ = static_cast<char>(byte_of_[code_point.value]);
     at += code_point.bytes;
   }
-  return bytes;
+  out.resize(static_cast<size_t>(to - out.data()));
+  return true;
 }
 
 }  // namespace stator::tokenizer

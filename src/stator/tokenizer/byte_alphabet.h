@@ -24,6 +24,9 @@ class ByteAlphabet {
   /// The bytes that valid UTF-8 `text` spells, or nothing if a character is not of the alphabet.
   std::optional<std::string> unmap(std::string_view text) const;
 
+  /// The same, appended to `out`; false, and nothing appended, instead of nothing.
+  bool append_unmapped(std::string_view text, std::string& out) const;
+
  private:
   ByteAlphabet();
   static constexpr char32_t kEnd = 0x144;  // one past the last character used

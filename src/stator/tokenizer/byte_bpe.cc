@@ -22,24 +22,38 @@ uint64_t next_serial() {
 }  // namespace
 
 std::optional<ByteBpe> ByteBpe::create(TokenPairs pairs, std::span<const TokenId, 256> single_bytes,
-                                       std::span<TokenTrie::Entry> entries) {
+                                       std::vector<TokenTrie::Entry> entries) {
   auto merger = WordMerger::create(single_bytes, pairs.list_merges());
   if (!merger) {
     return std::nullopt;
   }
-  return ByteBpe(std::move(pairs), *std::move(merger), entries);
+  return ByteBpe(std::move(pairs), *std::move(merger), std::move(entries));
 }
 
-ByteBpe::ByteBpe(TokenPairs pairs, WordMerger merger, std::span<TokenTrie::Entry> entries)
-    : pairs_(std::move(pairs)), merger_(std::move(merger)), trie_(entries), serial_(next_serial()) {
-  for (const auto& [bytes, token] : entries) {
-    if (token >= tokens_.size()) {
-      tokens_.resize(std::max<size_t>(token + 1, 2 * tokens_.size()));
+ByteBpe::ByteBpe(TokenPairs pairs, WordMerger merger, std::vector<TokenTrie::Entry> entries)
+    : pairs_(std::move(pairs)),
+      merger_(std::move(merger)),
+      long_words_(std::make_unique<LongWords>()),
+      serial_(next_serial()) {
+  long_words_->entries = std::move(entries);
+}
+
+const ByteBpe::LongWords& ByteBpe::long_words() const {
+  std::call_once(long_words_->once, [&words = *long_words_] {
+    words.trie = TokenTrie(words.entries);
+    TokenId largest = 0;
+    for (const auto& [bytes, token] : words.entries) {
+      largest = std::max(largest, token);
     }
-    const TokenTrie::Match shorter = trie_.find_longest(bytes.substr(0, bytes.size() - 1));
-    tokens_[token] = {shorter.bytes != 0 ? shorter.token : kNone,
-                      static_cast<uint32_t>(bytes.size())};
-  }
+    words.tokens.resize(largest + size_t{1});
+    for (const auto& [bytes, token] : words.entries) {
+      const TokenTrie::Match shorter = words.trie.find_longest(bytes.substr(0, bytes.size() - 1));
+      words.tokens[token] = {shorter.bytes != 0 ? shorter.token : kNone,
+                             static_cast<uint32_t>(bytes.size())};
+    }
+    std::vector<TokenTrie::Entry>().swap(words.entries);
+  });
+  return *long_words_;
 }
 
 void ByteBpe::encode(std::string_view word, ByteBpeScratch& scratch,
@@ -75,9 +89,10 @@ bool ByteBpe::may_touch(TokenId left, TokenId right, ByteBpeScratch& scratch) co
 /// Writes the tokens of `word` and returns how many.
 size_t ByteBpe::fill(std::string_view word, Work work, ByteBpeScratch& scratch) const {
   const auto [tokens, dead] = work;
+  const LongWords& words = long_words();
   size_t count = 0;
   size_t at = 0;
-  auto [token, bytes] = trie_.find_longest(word);
+  auto [token, bytes] = words.trie.find_longest(word);
   for (size_t tried = 1;; ++tried) {
     ++scratch.steps;
     if (tried % kTokensPerLook == 0 && scratch.cancel != nullptr && scratch.cancel->cancelled())
@@ -92,20 +107,20 @@ size_t ByteBpe::fill(std::string_view word, Work work, ByteBpeScratch& scratch) 
       if (at == word.size()) {
         return count;
       }
-      const TokenTrie::Match next = trie_.find_longest(word.substr(at));
+      const TokenTrie::Match next = words.trie.find_longest(word.substr(at));
       token = next.token;
       bytes = next.bytes;
       continue;
     }
-    token = tokens_[token].shorter;
+    token = words.tokens[token].shorter;
     while (token == kNone) {
       STATOR_ASSERT(count > 0, "every word has an encoding");
       dead[at / 64] |= uint64_t{1} << (at % 64);
       const TokenId last = tokens[--count];
-      at -= tokens_[last].bytes;
-      token = tokens_[last].shorter;
+      at -= words.tokens[last].bytes;
+      token = words.tokens[last].shorter;
     }
-    bytes = tokens_[token].bytes;
+    bytes = words.tokens[token].bytes;
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -37,9 +39,10 @@ struct ByteBpeScratch {
 class ByteBpe {
  public:
   /// Every byte alone must be among the formed tokens of `pairs`; `entries` are (bytes, token) of
-  /// all formed tokens. Nothing if WordMerger cannot take the merges.
+  /// all formed tokens, whose bytes must outlive this. Nothing if WordMerger cannot take the
+  /// merges.
   static std::optional<ByteBpe> create(TokenPairs pairs, std::span<const TokenId, 256> single_bytes,
-                                       std::span<TokenTrie::Entry> entries);
+                                       std::vector<TokenTrie::Entry> entries);
 
   bool is_formed(TokenId token) const { return pairs_.is_formed(token); }
 
@@ -49,8 +52,12 @@ class ByteBpe {
   /// The same for several words of up to WordMerger::kBytesMax bytes at once.
   void encode_short(std::span<WordToEncode> words) const { merger_.encode(words); }
 
+  /// Makes what only longer words need, unless one has come already. A fifth of the time that a
+  /// large vocabulary takes to load, and few texts have such words. Any thread.
+  void prepare_long_words() const { (void)long_words(); }
+
  private:
-  ByteBpe(TokenPairs pairs, WordMerger merger, std::span<TokenTrie::Entry> entries);
+  ByteBpe(TokenPairs pairs, WordMerger merger, std::vector<TokenTrie::Entry> entries);
 
   static constexpr TokenId kNone = UINT32_MAX;
 
@@ -58,6 +65,15 @@ class ByteBpe {
     TokenId shorter = kNone;  // the longest token that is a proper prefix
     uint32_t bytes = 0;
   };
+
+  /// Made at the first long word.
+  struct LongWords {
+    std::once_flag once;
+    std::vector<TokenTrie::Entry> entries;  // what they are made from; empty then
+    TokenTrie trie;
+    HugeVector<Token> tokens;  // by id
+  };
+  const LongWords& long_words() const;
 
   struct Work {
     TokenId* tokens;  // room for one per byte of the word
@@ -68,9 +84,8 @@ class ByteBpe {
 
   TokenPairs pairs_;
   WordMerger merger_;
-  TokenTrie trie_;
-  HugeVector<Token> tokens_;  // by id
-  uint64_t serial_;           // unique in the process
+  std::unique_ptr<LongWords> long_words_;
+  uint64_t serial_;  // unique in the process
 };
 
 }  // namespace stator::tokenizer

@@ -143,7 +143,7 @@ std::string decode_token(const Decoder& decoder, std::string_view token_text,
   return text;
 }
 
-TokenTable::TokenTable(const std::vector<Entry>& entries) {
+TokenTable::TokenTable(std::string_view text, std::span<const Entry> entries) {
   TokenId largest = 0;
   for (const Entry& entry : entries) {
     largest = std::max(largest, entry.id);
@@ -154,20 +154,36 @@ TokenTable::TokenTable(const std::vector<Entry>& entries) {
     by_id[entry.id] = &entry;
   }
   tokens_.resize(size);
+  bytes_.reserve(text.size());
   for (size_t id = 0; id < size; ++id) {
     const Entry* entry = by_id[id];
     if (entry == nullptr) {
       continue;
     }
-    const bool is_complete = !entry->bytes.empty() && is_valid_utf8(entry->bytes);
+    const std::string_view bytes = text.substr(entry->begin, entry->bytes);
+    const bool is_complete = !bytes.empty() && is_valid_utf8(bytes);
     const uint32_t flags = kKnown | (entry->special ? uint32_t{kSpecial} : 0U) |
                            (is_complete ? uint32_t{kComplete} : 0U);
-    tokens_[id] = {static_cast<uint32_t>(bytes_.size()),
-                   static_cast<uint32_t>(entry->bytes.size()) << 3 | flags};
-    bytes_ += entry->bytes;
-    STATOR_ASSERT(bytes_.size() < (size_t{1} << 29), "a vocabulary has less than 512 MiB of text");
+    tokens_[id] = {static_cast<uint32_t>(bytes_.size()), entry->bytes << 3 | flags};
+    bytes_ += bytes;
   }
 }
+
+namespace {
+
+/// `decode_token`, appended; nearly all large vocabularies have this one step.
+void append_decoded(const Decoder& decoder, std::string_view token_text,
+                    Tokenizer::TokenPlace place, std::string& out) {
+  if (decoder.steps.size() == 1 && std::holds_alternative<Decoder::ByteLevel>(decoder.steps[0])) {
+    if (!ByteAlphabet::get().append_unmapped(token_text, out)) {
+      out += token_text;
+    }
+    return;
+  }
+  out += decode_token(decoder, token_text, place);
+}
+
+}  // namespace
 
 TokenTables::TokenTables(const Decoder& decoder, const std::vector<Spelling>& spellings)
     : first_mask_(std::ranges::any_of(decoder.steps, depends_on_first) ? kFirst : 0),
@@ -177,13 +193,17 @@ TokenTables::TokenTables(const Decoder& decoder, const std::vector<Spelling>& sp
       continue;
     }
     const Tokenizer::TokenPlace place{(index & kFirst) != 0, (index & kLast) != 0};
+    std::string text;
     std::vector<TokenTable::Entry> entries;
     entries.reserve(spellings.size());
     for (const Spelling& spelling : spellings) {
+      const auto begin = static_cast<uint32_t>(text.size());
+      append_decoded(decoder, spelling.text, place, text);
+      STATOR_ASSERT(text.size() < (size_t{1} << 29), "a vocabulary has less than 512 MiB of text");
       entries.push_back(
-          {spelling.id, decode_token(decoder, spelling.text, place), spelling.special});
+          {spelling.id, begin, static_cast<uint32_t>(text.size()) - begin, spelling.special});
     }
-    tables_[index] = TokenTable(entries);
+    tables_[index] = TokenTable(text, entries);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -72,7 +73,8 @@ class TokenTable {
  public:
   struct Entry {
     TokenId id;
-    std::string bytes;
+    uint32_t begin;  ///< its bytes are there in the text of all
+    uint32_t bytes;
     bool special;
   };
   enum Flag : uint32_t {
@@ -83,7 +85,7 @@ class TokenTable {
   TokenTable() = default;
   /// Of equal ids the last entry wins. Ids are at most kMaxTokenId; all bytes are less than
   /// 512 MiB.
-  explicit TokenTable(const std::vector<Entry>& entries);
+  TokenTable(std::string_view text, std::span<const Entry> entries);
 
   /// Flags; none for an id that is not in the table.
   uint32_t flags(TokenId id) const { return id < size() ? tokens_[id].bytes_and_flags & 7U : 0U; }

@@ -6,7 +6,7 @@
 namespace stator::tokenizer {
 
 MergeTable::MergeTable(size_t merges) {
-  const size_t slots = std::bit_ceil(2 * merges + 2);
+  const size_t slots = std::bit_ceil(merges + merges / 2 + 2);
   slots_.resize(slots);
   shift_ = 64 - std::countr_zero(slots);
 }

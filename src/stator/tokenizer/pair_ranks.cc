@@ -4,7 +4,7 @@
 #include "stator/core/assert.h"
 
 #include <bit>
-#include <numeric>
+#include <utility>
 
 namespace stator::tokenizer {
 namespace {
@@ -14,6 +14,31 @@ constexpr size_t kPairsPerBucket = 4;
 
 // A handful of pairs may need more room per pair than many.
 constexpr size_t kSlotsMaxOfFew = 64;
+
+/// The ranks, those of one bucket together, large buckets first and else in their order; sorted by
+/// counting. `buckets` by rank, `sizes` by bucket.
+std::vector<uint32_t> by_size_of_bucket(std::span<const uint32_t> buckets,
+                                        std::span<const uint32_t> sizes) {
+  const size_t largest = sizes.empty() ? 0 : std::ranges::max(sizes);
+  std::vector<uint32_t> next_of_size(largest + 2);  // where the next bucket of a size starts
+  for (const uint32_t size : sizes) {
+    next_of_size[size] += size;
+  }
+  uint32_t begin = 0;
+  for (size_t size = largest + 1; size-- > 0;) {
+    begin += std::exchange(next_of_size[size], begin);
+  }
+  std::vector<uint32_t> next_in_bucket(sizes.size());
+  for (size_t bucket = 0; bucket < sizes.size(); ++bucket) {
+    next_in_bucket[bucket] =
+        std::exchange(next_of_size[sizes[bucket]], next_of_size[sizes[bucket]] + sizes[bucket]);
+  }
+  std::vector<uint32_t> ranks(buckets.size());
+  for (uint32_t rank = 0; rank < buckets.size(); ++rank) {
+    ranks[next_in_bucket[buckets[rank]]++] = rank;
+  }
+  return ranks;
+}
 
 }  // namespace
 
@@ -44,14 +69,7 @@ bool PairRanks::build(std::span<const Pair> pairs) {
     buckets[rank] = view().bucket_of(hash_of(pairs[rank]));
     ++sizes[buckets[rank]];
   }
-  std::vector<uint32_t> ranks(pairs.size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  std::ranges::sort(ranks, [&](uint32_t one, uint32_t other) {
-    const uint32_t bucket = buckets[one];
-    const uint32_t other_bucket = buckets[other];
-    return sizes[bucket] != sizes[other_bucket] ? sizes[bucket] > sizes[other_bucket]
-                                                : bucket < other_bucket;
-  });
+  const std::vector<uint32_t> ranks = by_size_of_bucket(buckets, sizes);
   for (size_t i = 0; i < ranks.size();) {
     const size_t size = sizes[buckets[ranks[i]]];
     if (!place_bucket(pairs, std::span(ranks).subspan(i, size))) {

@@ -29,7 +29,9 @@ PieceTable::PieceTable(std::span<Entry> entries) {
   long_slots_.resize(std::bit_ceil(2 * long_count + 2));
   short_shift_ = 64 - std::countr_zero(short_slots_.size());
   long_shift_ = 64 - std::countr_zero(long_slots_.size());
-  std::ranges::sort(entries, {}, &Entry::second);
+  if (!std::ranges::is_sorted(entries, {}, &Entry::second)) {
+    std::ranges::sort(entries, {}, &Entry::second);
+  }
   for (const auto& [piece, id] : entries) {
     if (piece.size() <= kBytesMax) {
       insert(piece, id);

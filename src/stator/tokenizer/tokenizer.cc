@@ -3,6 +3,7 @@
 
 #include "stator/core/assert.h"
 #include "stator/tokenizer/incremental_detokenizer.h"
+#include "stator/tokenizer/long_words.h"
 #include "stator/tokenizer/piece_encoder.h"
 #include "stator/tokenizer/pipeline.h"
 #include "stator/tokenizer/split_text.h"
@@ -252,6 +253,12 @@ std::optional<TokenId> Tokenizer::find(std::string_view token_text) const {
     return added->second;
   }
   return is_valid_utf8(token_text) ? find_token(pipeline_->model, token_text) : std::nullopt;
+}
+
+void prepare_long_words(const Tokenizer& tokenizer) {
+  if (const auto* model = std::get_if<BpeModel>(&tokenizer.pipeline().model)) {
+    model->prepare_long_words();
+  }
 }
 
 uint32_t Tokenizer::vocab_size() const {

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "stator/core/flat_map.h"
 #include "stator/core/ids.h"
 #include "stator/core/result.h"
+#include "stator/tokenizer/text_ids.h"
 #include "stator/tokenizer/vocabulary_entries.h"
 
 namespace stator::tokenizer {
@@ -33,7 +33,7 @@ class WordLevelModel {
 
  private:
   WordLevelModel() = default;
-  FlatMap<std::string, TokenId> ids_;
+  TextIds ids_;
   std::string unk_token_;
   std::optional<TokenId> unk_;
 };

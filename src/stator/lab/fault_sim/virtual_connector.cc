@@ -9,7 +9,7 @@
 #include "stator/kv_events/event_wire.h"
 #include "stator/kv_events/stream_follower.h"
 #include "stator/proto/worker/v1/worker.pb.h"
-#include "stator/session/session_core.h"
+#include "stator/session/session_inbox.h"
 #include "stator/session/session_protocol.h"
 
 namespace stator::fault_sim {
@@ -27,11 +27,11 @@ struct Route {
 class VirtualSession final : public session::WorkerSession, public StreamEnd {
  public:
   VirtualSession(Route route, const discovery::InstanceRecord& record,
-                 std::shared_ptr<session::SessionCore> core)
-      : incarnation_(record.incarnation), core_(std::move(core)) {
+                 std::shared_ptr<session::SessionInbox> inbox)
+      : wanted_{record.key.worker, record.incarnation}, inbox_(std::move(inbox)) {
     stream_ = route.network.connect(route.from, route.to, StreamKind::kSession, *this);
     send(session::make_hello(record.key.worker, record.incarnation, "frontend"));
-    connect_timer_ = core_->shard().after(session::GrpcOptions{}.connect_deadline, [this] {
+    connect_timer_ = inbox_->shard().after(session::GrpcOptions{}.connect_deadline, [this] {
       if (!opened_) {
         broken(Error(Code::kUnavailable, "the worker did not answer"));
       }
@@ -41,31 +41,31 @@ class VirtualSession final : public session::WorkerSession, public StreamEnd {
   VirtualSession& operator=(const VirtualSession&) = delete;
   ~VirtualSession() override { close(); }
 
-  WorkerId worker() const override { return core_->worker(); }
+  WorkerId worker() const override { return inbox_->requests().worker(); }
 
   void submit(inference::EngineRequest request) override {
-    if (!core_->open()) {
+    if (!inbox_->requests().open()) {
       return;
     }
     const inference::RequestKey key = request.key;
-    core_->begin(key);
+    inbox_->requests().begin(key);
     auto message = session::make_submit(request);
     if (message) {
       send(std::move(*message));
     } else {
-      core_->push(session::SessionRejected{{key, std::move(message.error())}});
+      inbox_->push(session::SessionRejected{{key, std::move(message.error())}});
     }
   }
 
   void cancel(inference::RequestKey key, session::CancelReason reason) override {
-    if (core_->forget(key)) {
+    if (inbox_->requests().forget(key)) {
       send(session::make_cancel(key, reason));
     }
   }
 
   void close() override {
     connect_timer_.cancel();
-    core_->close();
+    inbox_->close();
     stream_.reset();
   }
 
@@ -75,12 +75,13 @@ class VirtualSession final : public session::WorkerSession, public StreamEnd {
       broken(Error(Code::kDisconnected, "a message does not parse"));
       return;
     }
-    auto told = session::tell(message, incarnation_, *core_);
-    if (!told) {
-      broken(std::move(told.error()));
+    auto event = session::read_message(message, wanted_, inbox_->metrics());
+    if (!event) {
+      broken(std::move(event.error()));
       return;
     }
-    opened_ = opened_ || told->opened;
+    opened_ = opened_ || std::holds_alternative<session::SessionOpened>(*event);
+    inbox_->push(std::move(*event));
   }
 
   void on_broken(std::string reason) override {
@@ -90,18 +91,18 @@ class VirtualSession final : public session::WorkerSession, public StreamEnd {
  private:
   void send(std::unique_ptr<pb::ClientMessage> message) {
     if (stream_ != nullptr) {
-      core_->metrics().messages_sent.add();
+      inbox_->metrics().messages_sent.add();
       stream_->send(message->SerializeAsString());
     }
   }
   void broken(Error error) {
     stream_.reset();
-    core_->push(session::SessionClosed{std::move(error)});
+    inbox_->push(session::SessionClosed{std::move(error)});
   }
 
-  const Incarnation incarnation_;
-  const std::shared_ptr<session::SessionCore> core_;  // shared with wake-ups on their way
-  std::unique_ptr<VirtualStream> stream_;             // null: broken or closed
+  const session::WantedWorker wanted_;
+  const std::shared_ptr<session::SessionInbox> inbox_;  // shared with wake-ups on their way
+  std::unique_ptr<VirtualStream> stream_;               // null: broken or closed
   net::Timer connect_timer_;
   bool opened_ = false;
 };
@@ -161,7 +162,7 @@ class VirtualConnector final : public session::Connector {
                                                        session::SessionEvents& events) override {
     return std::make_unique<VirtualSession>(
         route_to(record), record,
-        std::make_shared<session::SessionCore>(record.key.worker, shard, events, metrics_));
+        std::make_shared<session::SessionInbox>(record.key.worker, shard, events, metrics_));
   }
 
   std::unique_ptr<kv_events::EventFollower> follow_events(

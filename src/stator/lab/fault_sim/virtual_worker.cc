@@ -10,7 +10,7 @@
 #include "stator/kv_events/event_cursor.h"
 #include "stator/kv_events/event_wire.h"
 #include "stator/proto/worker/v1/worker.pb.h"
-#include "stator/session/server_talk.h"
+#include "stator/session/server_protocol.h"
 
 namespace stator::fault_sim {
 namespace {
@@ -30,17 +30,17 @@ struct VirtualWorker::Shared {
 };
 
 /// ServerSession over a VirtualStream.
-class VirtualWorker::Session final : public StreamEnd, public session::ServerTalk::Listener {
+class VirtualWorker::Session final : public StreamEnd, public session::ServerProtocol::Listener {
  public:
   Session(session::ServerContext& context, std::unique_ptr<VirtualStream> stream)
-      : stream_(std::move(stream)), talk_(context, *this) {}
+      : stream_(std::move(stream)), protocol_(context, *this) {}
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
-  ~Session() override { talk_.close(); }
+  ~Session() override { protocol_.close(); }
 
   void on_message(std::string bytes) override {
     pb::ClientMessage message;
-    if (stream_ == nullptr || !message.ParseFromString(bytes) || !talk_.receive(message).ok()) {
+    if (stream_ == nullptr || !message.ParseFromString(bytes) || !protocol_.receive(message).ok()) {
       end();
       return;
     }
@@ -48,31 +48,31 @@ class VirtualWorker::Session final : public StreamEnd, public session::ServerTal
   }
   void on_broken(std::string /*reason*/) override { end(); }
   void on_output() noexcept override {
-    talk_.cancel_overflowed();
+    protocol_.cancel_overflowed();
     flush();
   }
 
   void flush() {
     while (stream_ != nullptr) {
-      const auto next = talk_.pop();
+      const auto next = protocol_.pop();
       if (!next) {
         return;
       }
       pb::WorkerMessage message;
-      talk_.encode(*next, message);
+      protocol_.encode(*next, message);
       stream_->send(message.SerializeAsString());
     }
   }
   void end() {
-    talk_.close();
+    protocol_.close();
     stream_.reset();
   }
   bool ended() const { return stream_ == nullptr; }
-  session::ServerTalk& talk() { return talk_; }
+  session::ServerProtocol& protocol() { return protocol_; }
 
  private:
   std::unique_ptr<VirtualStream> stream_;
-  session::ServerTalk talk_;
+  session::ServerProtocol protocol_;
 };
 
 /// ServerEvents over a VirtualStream. The first message says from where on.
@@ -167,8 +167,8 @@ void VirtualWorker::tick() {
     std::erase_if(sessions_, [](const auto& session) { return session->ended(); });
     std::erase_if(events_, [](const auto& stream) { return stream->ended(); });
     for (const auto& session : sessions_) {
-      session->talk().expire(machine_.clock.now());
-      session->talk().offer_load(engine_.load());
+      session->protocol().expire(machine_.clock.now());
+      session->protocol().offer_load(engine_.load());
       session->flush();
     }
   }
@@ -182,7 +182,7 @@ void VirtualWorker::tick() {
 void VirtualWorker::drain() {
   shared_->context.draining = true;
   for (const auto& session : sessions_) {
-    session->talk().drain();
+    session->protocol().drain();
     session->flush();
   }
 }
@@ -197,7 +197,7 @@ void VirtualWorker::hand_over() {
 size_t VirtualWorker::in_flight() const {
   size_t count = 0;
   for (const auto& session : sessions_) {
-    count += session->talk().in_flight();
+    count += session->protocol().in_flight();
   }
   return count;
 }

@@ -17,16 +17,6 @@ namespace {
 using boost::asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-constexpr size_t kReadBytes = size_t{64} * 1024;
-// Reads of one connection in one turn; then the others have theirs.
-constexpr int kReadsPerTurn = 4;
-
-/// One per shard's thread: what is read is handled before the next read.
-std::vector<char>& read_buffer() {
-  thread_local std::vector<char> buffer(kReadBytes);
-  return buffer;
-}
-
 }  // namespace
 
 class GrpcClientConnection::Call final : public GrpcCall {
@@ -57,11 +47,10 @@ class GrpcClientConnection::Call final : public GrpcCall {
 };
 
 GrpcClientConnection::GrpcClientConnection(Target target, Shard& shard)
-    : target_(std::move(target)),
+    : GrpcSocket(shard),
+      target_(std::move(target)),
       host_(target_.address),
-      shard_(shard),
       resolver_(shard.io()),
-      socket_(shard.io()),
       streams_(target_.address, target_.tls != nullptr) {
   if (const size_t colon = target_.address.rfind(':'); colon != std::string::npos) {
     host_ = target_.address.substr(0, colon);
@@ -78,7 +67,7 @@ std::unique_ptr<GrpcCall> GrpcClientConnection::begin(const GrpcClientStreams::C
   if (stream == 0) {
     return nullptr;
   }
-  auto begun = std::make_unique<Call>(shared_from_this(), stream);
+  auto begun = std::make_unique<Call>(self(), stream);
   if (call.timeout) {
     begun->expire_after(*call.timeout);
   }
@@ -94,8 +83,7 @@ void GrpcClientConnection::start() {
     connect(std::vector{tcp::endpoint(host, port)});
   } else {
     resolver_.async_resolve(
-        host_, port_,
-        [self = shared_from_this()](const ErrorCode& ec, const tcp::resolver::results_type& at) {
+        host_, port_, [self = self()](const ErrorCode& ec, const tcp::resolver::results_type& at) {
           if (ec) {
             self->fail(fmt::format("its address cannot be resolved: {}", ec.message()));
           } else {
@@ -142,7 +130,7 @@ void GrpcClientConnection::cancel(int32_t stream) {
 
 /// A call's deadline has passed. Who has said nothing since the call began may be gone.
 void GrpcClientConnection::expire(int32_t stream, uint64_t reads_before) {
-  const auto self = shared_from_this();
+  const auto kept = shared_from_this();
   if (!closed_ && transport_ != nullptr && reads_ == reads_before && !silence_.asked()) {
     silence_.ask();
     streams_.ping();
@@ -165,15 +153,14 @@ void GrpcClientConnection::connect(const std::vector<tcp::endpoint>& endpoints) 
   if (closed_) {
     return;
   }
-  boost::asio::async_connect(
-      socket_, endpoints,
-      [self = shared_from_this()](const ErrorCode& ec, const tcp::endpoint& /*at*/) {
-        if (ec) {
-          self->fail(fmt::format("it cannot be reached: {}", ec.message()));
-        } else {
-          self->on_connected();
-        }
-      });
+  boost::asio::async_connect(socket_, endpoints,
+                             [self = self()](const ErrorCode& ec, const tcp::endpoint& /*at*/) {
+                               if (ec) {
+                                 self->fail(fmt::format("it cannot be reached: {}", ec.message()));
+                               } else {
+                                 self->on_connected();
+                               }
+                             });
 }
 
 void GrpcClientConnection::on_connected() {
@@ -196,61 +183,25 @@ void GrpcClientConnection::on_connected() {
   wait_readable();
 }
 
-void GrpcClientConnection::wait_readable() {
-  if (closed_ || std::exchange(read_waiting_, true)) {
-    return;
+GrpcSocket::Read GrpcClientConnection::read_some(std::span<char> buffer) {
+  const IoResult got = transport_->read(buffer);
+  if (got.state != IoState::kDone) {
+    return {.state = got.state};
   }
-  socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const ErrorCode& ec) {
-    self->read_waiting_ = false;
-    if (!ec && !self->closed_) {
-      self->read();
-    }
-  });
+  ++reads_;
+  receiving_ = true;
+  streams_.receive({buffer.data(), got.bytes});
+  receiving_ = false;
+  return {.drained = closed_ || transport_->drained(buffer.size(), got.bytes)};
 }
 
-void GrpcClientConnection::read() {
-  std::vector<char>& buffer = read_buffer();
-  for (int reads = 0; reads < kReadsPerTurn; ++reads) {
-    const IoResult got = transport_->read(buffer);
-    switch (got.state) {
-      case IoState::kDone:
-        break;
-      case IoState::kWantRead:
-        flush();  // answers to pings, window updates; the handshake's next step
-        return wait_readable();
-      case IoState::kWantWrite:
-        wait_writable();
-        return wait_readable();
-      case IoState::kClosed:
-        return fail("it closed the connection");
-      case IoState::kFailed:
-        return fail(transport_->failure());
-    }
-    silence_.heard();
-    ++reads_;
-    receiving_ = true;
-    streams_.receive({buffer.data(), got.bytes});
-    receiving_ = false;
-    close_if_idle();
-    if (closed_) {
-      return;
-    }
-    if (transport_->drained(buffer.size(), got.bytes)) {
-      flush();
-      return wait_readable();
-    }
-  }
-  flush();
-  boost::asio::post(shard_.io(), [self = shared_from_this()] {
-    if (!self->closed_) {
-      self->read();
-    }
-  });
+void GrpcClientConnection::on_broken(IoState how) {
+  fail(how == IoState::kClosed ? "it closed the connection" : transport_->failure());
 }
 
 void GrpcClientConnection::flush_soon() {
   if (transport_ != nullptr && !std::exchange(flush_posted_, true)) {
-    boost::asio::post(shard_.io(), [self = shared_from_this()] {
+    boost::asio::post(shard_.io(), [self = self()] {
       self->flush_posted_ = false;
       if (!self->closed_) {
         self->flush();
@@ -260,44 +211,17 @@ void GrpcClientConnection::flush_soon() {
 }
 
 void GrpcClientConnection::flush() {
-  while (!closed_) {
-    if (output_.empty()) {
-      writing_ = true;
-      streams_.append_output(output_);
-      writing_ = false;
-      if (output_.empty()) {
-        if (streams_.given_up()) {
-          fail("it does not speak HTTP/2 as it should, or has gone away");
-        }
-        return;
-      }
-    }
-    const IoResult put = transport_->write(output_.front());
-    switch (put.state) {
-      case IoState::kDone:
-        output_.consume(put.bytes);
-        break;
-      case IoState::kWantWrite:
-        return wait_writable();
-      case IoState::kWantRead:
-        return;  // a handshake: the read goes on
-      case IoState::kClosed:
-      case IoState::kFailed:
-        return;  // reading tells, after what the server has still said
-    }
-  }
-}
-
-void GrpcClientConnection::wait_writable() {
-  if (closed_ || std::exchange(write_waiting_, true)) {
+  if (closed_) {
     return;
   }
-  socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const ErrorCode& ec) {
-    self->write_waiting_ = false;
-    if (!ec && !self->closed_) {
-      self->flush();
-    }
-  });
+  writing_ = true;
+  const Flushed flushed = flush_to(*transport_, streams_, output_);
+  writing_ = false;
+  if (flushed == Flushed::kBlocked) {
+    wait_writable();
+  } else if (flushed == Flushed::kAll && streams_.given_up()) {
+    fail("it does not speak HTTP/2 as it should, or has gone away");
+  }
 }
 
 /// Asks a silent server for a sign of life while calls wait for it, and gives it up when there is
@@ -324,7 +248,7 @@ void GrpcClientConnection::fail(std::string reason) {
   if (closed_) {
     return;
   }
-  const auto self = shared_from_this();
+  const auto kept = shared_from_this();
   failure_ = std::move(reason);
   tear_down();
   streams_.end_all({kGrpcUnavailable, failure_});
@@ -335,9 +259,9 @@ void GrpcClientConnection::close_if_idle() {
   if (closed_ || receiving_ || !released_ || streams_.open_calls() > 0) {
     return;  // read() comes here after receiving: U2
   }
-  const auto self = shared_from_this();
+  const auto kept = shared_from_this();
   if (writing_) {
-    boost::asio::post(shard_.io(), [self] { self->close_if_idle(); });
+    boost::asio::post(shard_.io(), [self = self()] { self->close_if_idle(); });
     return;
   }
   if (transport_ != nullptr) {

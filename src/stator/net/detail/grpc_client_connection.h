@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "stator/net/detail/grpc_client_streams.h"
+#include "stator/net/detail/grpc_socket.h"
 #include "stator/net/detail/output_buffer.h"
-#include "stator/net/detail/silence_watch.h"
 #include "stator/net/detail/transport.h"
 #include "stator/net/grpc_call.h"
 #include "stator/net/shard.h"
@@ -25,7 +25,7 @@ namespace stator::net::detail {
 ///     the loop does nothing.
 /// U2  HTTP/2 is not written from inside its reading or writing: what callbacks want to be written
 ///     goes out after it.
-class GrpcClientConnection final : public std::enable_shared_from_this<GrpcClientConnection> {
+class GrpcClientConnection final : public GrpcSocket {
  public:
   struct Target {
     std::string address;  ///< host:port, [IPv6]:port
@@ -37,8 +37,6 @@ class GrpcClientConnection final : public std::enable_shared_from_this<GrpcClien
     std::optional<Duration> connect_timeout;
   };
   GrpcClientConnection(Target target, Shard& shard);
-  GrpcClientConnection(const GrpcClientConnection&) = delete;
-  GrpcClientConnection& operator=(const GrpcClientConnection&) = delete;
   ~GrpcClientConnection() = default;
 
   void start();
@@ -66,11 +64,14 @@ class GrpcClientConnection final : public std::enable_shared_from_this<GrpcClien
   bool parse_port(uint16_t& port) const;
   void connect(const std::vector<boost::asio::ip::tcp::endpoint>& endpoints);
   void on_connected();
-  void wait_readable();
-  void read();
+  Read read_some(std::span<char> buffer) override;
+  void on_read() override { close_if_idle(); }
+  /// Answers to pings, window updates; the handshake's next step.
+  void on_pause(IoState /*why*/) override { flush(); }
+  void on_writable() override { flush(); }
+  void on_broken(IoState how) override;
   void flush_soon();
   void flush();
-  void wait_writable();
   void watch();
   void send(int32_t stream, std::string_view message);
   void finish_sending(int32_t stream);
@@ -79,29 +80,25 @@ class GrpcClientConnection final : public std::enable_shared_from_this<GrpcClien
   void close_if_idle();
   void fail(std::string reason);
   void tear_down();
+  std::shared_ptr<GrpcClientConnection> self() {
+    return std::static_pointer_cast<GrpcClientConnection>(shared_from_this());
+  }
 
   const Target target_;
   std::string host_;
   std::string port_;
-  Shard& shard_;
   boost::asio::ip::tcp::resolver resolver_;
-  boost::asio::ip::tcp::socket socket_;
   std::unique_ptr<Transport> transport_;  // once connected
   GrpcClientStreams streams_;
   OutputBuffer output_{kGrpcCapacityKept};
   Timer connect_timer_;
-  Timer watchdog_;
-  SilenceWatch silence_;
   uint64_t reads_ = 0;  // that brought anything
   std::string failure_;
   TimePoint closed_at_{};
-  bool read_waiting_ = false;
-  bool write_waiting_ = false;
   bool flush_posted_ = false;
   bool receiving_ = false;
   bool writing_ = false;
   bool released_ = false;
-  bool closed_ = false;
 };
 
 }  // namespace stator::net::detail

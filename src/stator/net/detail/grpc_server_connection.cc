@@ -17,18 +17,9 @@ namespace {
 using boost::asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-constexpr size_t kReadBytes = size_t{64} * 1024;
-// Reads of one connection in one turn; then the others have theirs.
-constexpr int kReadsPerTurn = 4;
 // So much may wait for flush() or the client before has_room() says no.
 constexpr size_t kAheadBytes = size_t{64} * 1024;
 constexpr std::string_view kLogTarget = "net";
-
-/// One per loop's thread: what is read is handled before the next read.
-std::vector<char>& read_buffer() {
-  thread_local std::vector<char> buffer(kReadBytes);
-  return buffer;
-}
 
 }  // namespace
 
@@ -83,14 +74,14 @@ std::shared_ptr<GrpcServerConnection> GrpcServerConnection::open(GrpcServerConte
 GrpcServerConnection::GrpcServerConnection(GrpcServerContext& context, FileDescriptor fd,
                                            std::unique_ptr<Transport> transport,
                                            std::string address)
-    : context_(context),
+    : GrpcSocket(context.shard),
+      context_(context),
       caller_{std::move(address), {}},
       transport_(std::move(transport)),
       streams_({.message_bytes_max = context.options.message_bytes_max,
                 .streams_max = context.options.calls_max,
                 .unfinished_bytes_max = context.options.unfinished_bytes_max,
-                .budget = context.budget}),
-      socket_(context.shard.io()) {
+                .budget = context.budget}) {
   ErrorCode ignored;
   // The protocol matters to asio's own socket calls only, of which we use none.
   socket_.assign(tcp::v4(), fd.release(), ignored);
@@ -105,62 +96,36 @@ void GrpcServerConnection::start() {
 
 // ---- reading
 
-void GrpcServerConnection::wait_readable() {
-  if (closed_ || std::exchange(read_waiting_, true)) {
-    return;
+GrpcSocket::Read GrpcServerConnection::read_some(std::span<char> buffer) {
+  const MutexLock lock(mutex_);
+  const IoResult got = transport_->read(buffer);
+  if (got.state != IoState::kDone) {
+    return {.state = got.state};
   }
-  socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const ErrorCode& ec) {
-    self->read_waiting_ = false;
-    if (!ec && !self->closed_) {
-      self->read();
-    }
-  });
+  const bool drained = transport_->drained(buffer.size(), got.bytes);
+  understood_ = streams_.receive({buffer.data(), got.bytes});
+  count_unfinished();
+  return {.drained = drained};
 }
 
-void GrpcServerConnection::read() {
-  std::vector<char>& buffer = read_buffer();
-  for (int reads = 0; reads < kReadsPerTurn && !closed_; ++reads) {
-    IoResult got;
-    bool drained = false;
-    bool understood = true;
-    {
-      const MutexLock lock(mutex_);
-      got = transport_->read(buffer);
-      if (got.state == IoState::kDone) {
-        drained = transport_->drained(buffer.size(), got.bytes);
-        understood = streams_.receive({buffer.data(), got.bytes});
-        count_unfinished();
-      }
-    }
-    switch (got.state) {
-      case IoState::kDone:
-        silence_.heard();
-        break;
-      case IoState::kWantWrite:
-        wait_writable();
-        [[fallthrough]];
-      case IoState::kWantRead:
-        flush_now();  // the handshake's next step
-        return wait_readable();
-      case IoState::kClosed:
-        return close();
-      case IoState::kFailed:
-        return broken();
-    }
-    attend();
-    if (!understood) {
-      return broken();
-    }
-    if (drained) {
-      return wait_readable();
-    }
+void GrpcServerConnection::on_read() {
+  attend();
+  if (!closed_ && !understood_) {
+    broken();
   }
-  if (!closed_) {
-    boost::asio::post(context_.shard.io(), [self = shared_from_this()] {
-      if (!self->closed_) {
-        self->read();
-      }
-    });
+}
+
+void GrpcServerConnection::on_pause(IoState why) {
+  if (why != IoState::kDone) {
+    flush_now();  // the handshake's next step
+  }
+}
+
+void GrpcServerConnection::on_broken(IoState how) {
+  if (how == IoState::kClosed) {
+    close();
+  } else {
+    broken();
   }
 }
 
@@ -263,7 +228,7 @@ void GrpcServerConnection::begin_call(const GrpcArrival& arrival) {
     const MutexLock lock(mutex_);
     caller_.names = transport_->peer_names();
   }
-  auto call = std::make_shared<Call>(shared_from_this(), arrival.stream);
+  auto call = std::make_shared<Call>(self(), arrival.stream);
   calls_.emplace(arrival.stream, call);
   const auto method = context_.methods.find(arrival.bytes);
   if (method == context_.methods.end()) {
@@ -300,7 +265,7 @@ void GrpcServerConnection::await_first_message(Call& call, int32_t stream) {
 
 void GrpcServerConnection::end_silent(int32_t stream, std::string reason) {
   context_.metrics.silent_calls.add();
-  const auto self = shared_from_this();
+  const auto kept = shared_from_this();
   finish(stream, {kGrpcDeadlineExceeded, std::move(reason)});
 }
 
@@ -371,29 +336,7 @@ void GrpcServerConnection::go_on(int32_t stream) {
 }
 
 void GrpcServerConnection::flush() {
-  blocked_ = false;
-  while (!shut_) {
-    if (output_.empty()) {
-      streams_.append_output(output_);
-      if (output_.empty()) {
-        return;
-      }
-    }
-    const IoResult put = transport_->write(output_.front());
-    switch (put.state) {
-      case IoState::kDone:
-        output_.consume(put.bytes);
-        break;
-      case IoState::kWantWrite:
-        blocked_ = true;
-        return;
-      case IoState::kWantRead:
-      case IoState::kClosed:
-      case IoState::kFailed:
-        return;  // reading goes on with the handshake, or tells after what the client has still
-                 // said
-    }
-  }
+  blocked_ = !shut_ && flush_to(*transport_, streams_, output_) == Flushed::kBlocked;
 }
 
 size_t GrpcServerConnection::waiting_bytes(int32_t stream) const {
@@ -444,19 +387,7 @@ void GrpcServerConnection::wake_loop_if_needed() {
     return;
   }
   // Not the shard's bounded inbox: woken_ is the bound.
-  boost::asio::post(context_.shard.io(), [self = shared_from_this()] { self->attend(); });
-}
-
-void GrpcServerConnection::wait_writable() {
-  if (closed_ || std::exchange(write_waiting_, true)) {
-    return;
-  }
-  socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const ErrorCode& ec) {
-    self->write_waiting_ = false;
-    if (!ec && !self->closed_) {
-      self->attend();
-    }
-  });
+  boost::asio::post(context_.shard.io(), [self = self()] { self->attend(); });
 }
 
 // ---- life and death
@@ -494,7 +425,7 @@ void GrpcServerConnection::close() {
   if (std::exchange(closed_, true)) {
     return;
   }
-  const auto self = shared_from_this();
+  const auto kept = shared_from_this();
   watchdog_.cancel();
   message_watch_.cancel();
   {

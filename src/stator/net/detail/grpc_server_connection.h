@@ -12,8 +12,8 @@
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/net/detail/grpc_server_streams.h"
+#include "stator/net/detail/grpc_socket.h"
 #include "stator/net/detail/output_buffer.h"
-#include "stator/net/detail/silence_watch.h"
 #include "stator/net/detail/socket.h"
 #include "stator/net/detail/transport.h"
 #include "stator/net/grpc_server.h"
@@ -99,15 +99,13 @@ struct GrpcServerContext {
 /// C2  What a writer cannot do itself (wait for the socket, tell handlers, close) it leaves to the
 ///     loop: wake_loop().
 /// C3  After close() nothing is read or written, and every handler has heard on_gone.
-class GrpcServerConnection final : public std::enable_shared_from_this<GrpcServerConnection> {
+class GrpcServerConnection final : public GrpcSocket {
  public:
   /// Null when out of memory or when the client has gone already.
   static std::shared_ptr<GrpcServerConnection> open(GrpcServerContext& context, FileDescriptor fd);
 
   GrpcServerConnection(GrpcServerContext& context, FileDescriptor fd,
                        std::unique_ptr<Transport> transport, std::string address);
-  GrpcServerConnection(const GrpcServerConnection&) = delete;
-  GrpcServerConnection& operator=(const GrpcServerConnection&) = delete;
   ~GrpcServerConnection() = default;
 
   // The loop.
@@ -120,9 +118,11 @@ class GrpcServerConnection final : public std::enable_shared_from_this<GrpcServe
   class Call;
 
   // The loop.
-  void wait_readable();
-  void wait_writable();
-  void read();
+  Read read_some(std::span<char> buffer) override STATOR_EXCLUDES(mutex_);
+  void on_read() override;
+  void on_pause(IoState why) override;
+  void on_writable() override { attend(); }
+  void on_broken(IoState how) override;
   void attend();
   void deliver(GrpcArrival& arrival);
   void begin_call(const GrpcArrival& arrival);
@@ -142,6 +142,9 @@ class GrpcServerConnection final : public std::enable_shared_from_this<GrpcServe
   void go_on(int32_t stream) STATOR_EXCLUDES(mutex_);
   void flush() STATOR_REQUIRES(mutex_);
   size_t waiting_bytes(int32_t stream) const STATOR_REQUIRES(mutex_);
+  std::shared_ptr<GrpcServerConnection> self() {
+    return std::static_pointer_cast<GrpcServerConnection>(shared_from_this());
+  }
   std::vector<int32_t> take_roomy() STATOR_REQUIRES(mutex_);
   void count_unfinished() STATOR_REQUIRES(mutex_);
   bool loop_is_needed() const STATOR_REQUIRES(mutex_);
@@ -162,17 +165,12 @@ class GrpcServerConnection final : public std::enable_shared_from_this<GrpcServe
   uint64_t counted_calls_ STATOR_GUARDED_BY(mutex_) = 0;
 
   // The loop's.
-  boost::asio::ip::tcp::socket socket_;
   std::map<int32_t, std::shared_ptr<Call>> calls_;
-  Timer watchdog_;
   Timer message_watch_;
   bool watching_messages_ = false;
-  SilenceWatch silence_;
-  bool read_waiting_ = false;
-  bool write_waiting_ = false;
   bool named_ = false;  // caller_.names are set
   bool delivering_ = false;
-  bool closed_ = false;
+  bool understood_ = true;  // the client speaks HTTP/2
 };
 
 }  // namespace stator::net::detail

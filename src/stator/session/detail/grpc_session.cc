@@ -5,10 +5,11 @@
 #include <google/protobuf/arena.h>
 
 #include <utility>
+#include <vector>
 
 #include "stator/proto/worker/v1/worker.pb.h"
-#include "stator/session/session_core.h"
 #include "stator/session/session_protocol.h"
+#include "stator/session/session_requests.h"
 #include "stator/session/wire.h"
 
 namespace stator::session::detail {
@@ -18,12 +19,14 @@ namespace pb = worker::v1;
 
 constexpr const char* kPath = "/stator.worker.v1.Worker/Session";
 
-/// All of it on the loop: what the worker says is handled by the thread that reads it.
+/// All of it on the loop: what the worker says is delivered by the thread that reads it, from
+/// inside the read.
 class GrpcSession final : public WorkerSession, net::GrpcCallListener {
  public:
   GrpcSession(GrpcSessionSetup setup, net::Shard& shard, SessionEvents& events)
       : setup_(std::move(setup)),
-        core_(std::make_shared<SessionCore>(setup_.worker, shard, events, setup_.metrics)) {
+        shard_(shard),
+        requests_(std::make_shared<SessionRequests>(setup_.worker, events, setup_.metrics)) {
     const GrpcOptions& options = setup_.options;
     call_ = net::GrpcCall::open({.address = setup_.address,
                                  .path = kPath,
@@ -34,7 +37,7 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
                                  .keepalive_timeout = options.keepalive_timeout},
                                 shard, *this);
     connect_timer_ = shard.after(options.connect_deadline, [this] {
-      if (!opened_) {
+      if (!requests_->has_opened()) {
         broken(Error(Code::kUnavailable, name() + " did not answer"));
       }
     });
@@ -48,20 +51,20 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
     transport_.active.add(-1);
   }
 
-  WorkerId worker() const override { return core_->worker(); }
+  WorkerId worker() const override { return requests_->worker(); }
 
   void submit(inference::EngineRequest request) override {
-    if (!core_->open()) {
+    if (!requests_->open()) {
       return;  // on_closed has been delivered or close() called: S3
     }
     const inference::RequestKey key = request.key;
-    core_->begin(key);
+    requests_->begin(key);
     auto message = make_submit(request);
     if (!message) {
-      core_->metrics().rejected_messages.add();
+      requests_->metrics().rejected_messages.add();
       reject(key, std::move(message.error()));
     } else if (!room_for(static_cast<size_t>((*message)->GetCachedSize()))) {
-      core_->metrics().send_queue_full.add();
+      requests_->metrics().send_queue_full.add();
       reject(key, Error(Code::kOverloaded, "the worker reads requests too slowly"));
     } else {
       send(**message);
@@ -69,7 +72,7 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
   }
 
   void cancel(inference::RequestKey key, CancelReason reason) override {
-    if (core_->forget(key)) {
+    if (requests_->forget(key)) {
       // As many as there were submits, which are bounded.
       send(*make_cancel(key, reason));
     }
@@ -77,7 +80,8 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
 
   void close() override {
     connect_timer_.cancel();
-    core_->close();
+    reject_timer_.cancel();
+    requests_->close();
     call_.reset();
   }
 
@@ -87,20 +91,21 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
     arena_.Reset();
     auto* message = google::protobuf::Arena::CreateMessage<pb::WorkerMessage>(&arena_);
     if (!message->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-      core_->metrics().rejected_messages.add();
+      requests_->metrics().rejected_messages.add();
       broken(Error(Code::kDisconnected, name() + ": a message does not parse"));
       return;
     }
-    auto told = tell(*message, setup_.incarnation, *core_);
-    if (!told) {
-      broken(std::move(told.error()));
-    } else {
-      opened_ = opened_ || told->opened;
+    auto event = read_message(*message, {setup_.worker, setup_.incarnation}, requests_->metrics());
+    if (!event) {
+      broken(std::move(event.error()));
+      return;
     }
+    const auto requests = requests_;  // outlives this, if the listener wants
+    requests->deliver(std::move(*event));
   }
 
   void on_end(net::GrpcOutcome outcome) override {
-    broken(Error(opened_ ? Code::kDisconnected : Code::kUnavailable,
+    broken(Error(requests_->has_opened() ? Code::kDisconnected : Code::kUnavailable,
                  fmt::format("{}: {}", name(),
                              outcome.status == 0 ? "it ended the session" : outcome.message)));
   }
@@ -108,14 +113,15 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
   void broken(Error error) {
     transport_.errors.add();
     call_.reset();
-    core_->push(SessionClosed{std::move(error)});
+    const auto requests = requests_;
+    requests->deliver(SessionClosed{std::move(error)});
   }
 
   void send(const pb::ClientMessage& message) {
     if (call_ == nullptr) {
       return;  // SessionClosed is on its way
     }
-    core_->metrics().messages_sent.add();
+    requests_->metrics().messages_sent.add();
     message.SerializeToString(&bytes_);
     transport_.bytes_sent.add(bytes_.size());
     call_->send(bytes_);
@@ -125,8 +131,15 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
     return call_ == nullptr || call_->unsent_bytes() + bytes <= setup_.options.send_queue_bytes_max;
   }
 
+  /// Not from inside submit(): S3.
   void reject(inference::RequestKey key, Error error) {
-    core_->push(SessionRejected{{key, std::move(error)}});
+    rejected_.push_back({key, std::move(error)});
+    reject_timer_ = shard_.after(Duration::zero(), [this] {
+      const auto requests = requests_;
+      for (inference::Failure& failure : std::exchange(rejected_, {})) {
+        requests->deliver(SessionRejected{std::move(failure)});
+      }
+    });
   }
 
   std::string name() const {
@@ -135,11 +148,13 @@ class GrpcSession final : public WorkerSession, net::GrpcCallListener {
 
   const GrpcSessionSetup setup_;
   const TransportMetrics& transport_ = setup_.metrics.transport;
-  const std::shared_ptr<SessionCore> core_;  // shared with wake-ups on their way
-  std::unique_ptr<net::GrpcCall> call_;      // null when broken or closed
-  google::protobuf::Arena arena_;            // of the message being handled
-  std::string bytes_;                        // of the message being sent; kept for its capacity
-  bool opened_ = false;
+  net::Shard& shard_;
+  const std::shared_ptr<SessionRequests> requests_;  // shared with deliveries under way
+  std::unique_ptr<net::GrpcCall> call_;              // null when broken or closed
+  google::protobuf::Arena arena_;                    // of the message being read
+  std::string bytes_;                         // of the message being sent; kept for its capacity
+  std::vector<inference::Failure> rejected_;  // by us; at most the requests in flight
+  net::Timer reject_timer_;
   net::Timer connect_timer_;
 };
 

@@ -13,7 +13,7 @@ namespace stator::session::detail {
 namespace pb = worker::v1;
 
 ServerSession::ServerSession(ServerContext& context, std::shared_ptr<net::GrpcServerCall> call)
-    : context_(context), call_(std::move(call)), talk_(context, *this) {}
+    : context_(context), call_(std::move(call)), protocol_(context, *this) {}
 
 void ServerSession::on_message(std::string_view message) {
   context_.metrics.messages_received.add();
@@ -25,7 +25,7 @@ void ServerSession::on_message(std::string_view message) {
       end(std::move(refusal));
       return;
     }
-    outcome = talk_.receive(incoming);
+    outcome = protocol_.receive(incoming);
   }
   if (!outcome.ok()) {
     context_.metrics.rejected_messages.add();
@@ -35,7 +35,7 @@ void ServerSession::on_message(std::string_view message) {
     return;
   }
   write();
-  if (talk_.crowded()) {
+  if (protocol_.crowded()) {
     call_->hold();  // a client must read answers to be heard
     held_ = true;
     read_on();  // unless they have just gone
@@ -79,7 +79,7 @@ void ServerSession::leave() {
 }
 
 void ServerSession::read_on() {
-  if (held_ && !talk_.crowded() && held_.exchange(false)) {
+  if (held_ && !protocol_.crowded() && held_.exchange(false)) {
     call_->go_on();
   }
 }
@@ -89,7 +89,7 @@ void ServerSession::on_half_closed() {
 }
 
 void ServerSession::on_output() noexcept {
-  if (talk_.quick() && context_.pace.take(context_.clock.now())) {
+  if (protocol_.quick() && context_.pace.take(context_.clock.now())) {
     write();
   } else {
     leave_to_loop();
@@ -102,25 +102,25 @@ void ServerSession::leave_to_loop() {
   }
   net::post_wakeup(*context_.loop, [self = shared_from_this()] {
     self->left_ = false;  // first: what is left from now on comes again
-    self->talk_.cancel_overflowed();
+    self->protocol_.cancel_overflowed();
     self->write();
   });
 }
 
 void ServerSession::tick(TimePoint now) {
-  if (talk_.expire(now)) {
+  if (protocol_.expire(now)) {
     write();
   }
 }
 
 void ServerSession::offer_load(const engine::LoadReport& load) {
-  if (talk_.offer_load(load)) {
+  if (protocol_.offer_load(load)) {
     write();
   }
 }
 
 void ServerSession::drain() {
-  if (talk_.drain()) {
+  if (protocol_.drain()) {
     write();
   }
 }
@@ -136,13 +136,13 @@ bool ServerSession::send_what_fits() {
   const MutexLock lock(mutex_);
   bool any = false;
   while (!ended_ && call_->has_room()) {
-    const std::optional<OutputQueue::Message> message = talk_.pop();
+    const std::optional<OutputQueue::Message> message = protocol_.pop();
     if (!message) {
       break;
     }
     arena_.Reset();
     auto* out = google::protobuf::Arena::CreateMessage<pb::WorkerMessage>(&arena_);
-    talk_.encode(*message, *out);
+    protocol_.encode(*message, *out);
     out->SerializeToString(&bytes_);
     context_.metrics.transport.bytes_sent.add(bytes_.size());
     call_->send(bytes_);
@@ -152,7 +152,7 @@ bool ServerSession::send_what_fits() {
 }
 
 void ServerSession::end(net::GrpcOutcome outcome) {
-  talk_.close();  // V3
+  protocol_.close();  // V3
   {
     const MutexLock lock(mutex_);
     if (std::exchange(ended_, true)) {

@@ -11,23 +11,24 @@
 #include "stator/core/mutex.h"
 #include "stator/net/grpc_server.h"
 #include "stator/session/server_context.h"
-#include "stator/session/server_talk.h"
+#include "stator/session/server_protocol.h"
 
 namespace stator::session::detail {
 
-/// One Session stream at the worker: carries what a ServerTalk has to say, and what it must hear.
+/// One Session stream at the worker: carries what a ServerProtocol has to say, and what it must
+/// hear.
 ///
 ///   engine thread ── on_output ──► pop, encode, write ──► client     (or, by WritePace, the loop)
-///   client ──► loop ── receive ──► ServerTalk
+///   client ──► loop ── receive ──► ServerProtocol
 ///
 /// V1  The engine's thread never waits for the socket, and for other threads only while they write.
 /// V2  Messages go out in the order in which they are popped: one thread at a time does both.
-/// V3  The talk is closed before the stream is finished, so a lost client frees its sequences at
-///     once.
+/// V3  The protocol is closed before the stream is finished, so a lost client frees its sequences
+///     at once.
 /// V4  It is one of the context's sessions from its Hello until on_gone: who does not greet takes
 ///     nobody's place.
 class ServerSession final : public net::GrpcCallHandler,
-                            public ServerTalk::Listener,
+                            public ServerProtocol::Listener,
                             public std::enable_shared_from_this<ServerSession> {
  public:
   ServerSession(ServerContext& context, std::shared_ptr<net::GrpcServerCall> call);
@@ -47,9 +48,9 @@ class ServerSession final : public net::GrpcCallHandler,
   void drain();
   /// Cancels everything in the engine and ends the stream. Idempotent.
   void end(net::GrpcOutcome outcome);
-  size_t in_flight() const { return talk_.in_flight(); }
+  size_t in_flight() const { return protocol_.in_flight(); }
   const std::string& client_address() const { return call_->caller().address; }
-  size_t unsent() const { return talk_.waiting() + (call_->unsent_bytes() > 0 ? 1 : 0); }
+  size_t unsent() const { return protocol_.waiting() + (call_->unsent_bytes() > 0 ? 1 : 0); }
 
  private:
   net::GrpcOutcome enter();
@@ -61,12 +62,12 @@ class ServerSession final : public net::GrpcCallHandler,
 
   ServerContext& context_;
   const std::shared_ptr<net::GrpcServerCall> call_;
-  ServerTalk talk_;
+  ServerProtocol protocol_;
   bool entered_ = false;           // V4; the loop's
   std::atomic<bool> left_{false};  // to the loop, which has not begun
   std::atomic<bool> held_{false};  // nothing is read: the client does not read either
 
-  Mutex mutex_;  // V2; taken before the talk's and the connection's
+  Mutex mutex_;  // V2; taken before the protocol's and the connection's
   google::protobuf::Arena arena_ STATOR_GUARDED_BY(mutex_);  // of the message being written
   std::string bytes_ STATOR_GUARDED_BY(mutex_);              // of it; kept for its capacity
   bool ended_ STATOR_GUARDED_BY(mutex_) = false;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "stator/net/virtual_time.h"
 #include "stator/proto/worker/v1/worker.pb.h"
+#include "stator/session/session_requests.h"
 #include "stator/session/wire.h"
 
 namespace stator::session {
@@ -32,13 +32,9 @@ class Recorder final : public SessionEvents {
 };
 
 /// What a client makes of what a worker says. We asked for worker 7, incarnation 100.
-class TellTest : public ::testing::Test {
+class SessionProtocolTest : public ::testing::Test {
  protected:
-  TellTest() { time_.attach(shard_); }
-  ~TellTest() override {
-    core_->close();
-    time_.detach(shard_);
-  }
+  ~SessionProtocolTest() override { requests_.close(); }
   static pb::WorkerMessage welcome(uint32_t protocol, uint64_t worker, uint64_t incarnation) {
     pb::WorkerMessage message;
     message.mutable_welcome()->set_protocol(protocol);
@@ -46,47 +42,45 @@ class TellTest : public ::testing::Test {
     message.mutable_welcome()->set_incarnation(incarnation);
     return message;
   }
-  Result<Told> hear(const pb::WorkerMessage& message) {
-    auto told = tell(message, Incarnation(100), *core_);
-    time_.run_until(time_.now());
-    return told;
+  /// What is delivered of a message.
+  Status hear(const pb::WorkerMessage& message) {
+    STATOR_TRY(SessionEvent event,
+               read_message(message, {WorkerId(7), Incarnation(100)}, requests_.metrics()));
+    requests_.deliver(std::move(event));
+    return {};
   }
-  uint64_t rejected() const { return core_->metrics().rejected_messages.value(); }
+  uint64_t rejected() const { return requests_.metrics().rejected_messages.value(); }
 
-  net::VirtualTime time_;
   Metrics metrics_;
-  net::Shard shard_{0, time_.clock(), metrics_};
   Recorder events_;
-  std::shared_ptr<SessionCore> core_ =
-      std::make_shared<SessionCore>(WorkerId(7), shard_, events_, SessionMetrics(metrics_));
+  SessionRequests requests_{WorkerId(7), events_, SessionMetrics(metrics_)};
 };
 
-TEST_F(TellTest, TheWorkerWeAskedForIsWelcome) {
-  const auto told = hear(welcome(wire::kProtocolVersion, 7, 100));
-  ASSERT_TRUE(told.has_value());
-  EXPECT_TRUE(told->opened);
+TEST_F(SessionProtocolTest, TheWorkerWeAskedForIsWelcome) {
+  ASSERT_TRUE(hear(welcome(wire::kProtocolVersion, 7, 100)).has_value());
+  EXPECT_TRUE(requests_.has_opened());
   EXPECT_THAT(events_.seen, ElementsAre("opened"));
   EXPECT_EQ(rejected(), 0U);
 }
 
-TEST_F(TellTest, AnotherWorkerLifeOrProtocolIsNotTrusted) {
+TEST_F(SessionProtocolTest, AnotherWorkerLifeOrProtocolIsNotTrusted) {
   for (const auto& message : {welcome(wire::kProtocolVersion, 8, 100),
                               welcome(wire::kProtocolVersion, 7, 99), welcome(2, 7, 100)}) {
-    const auto told = hear(message);
-    ASSERT_FALSE(told.has_value());
-    EXPECT_EQ(told.error().code(), Code::kDisconnected);
+    const auto heard = hear(message);
+    ASSERT_FALSE(heard.has_value());
+    EXPECT_EQ(heard.error().code(), Code::kDisconnected);
   }
   EXPECT_THAT(events_.seen, IsEmpty());
   EXPECT_EQ(rejected(), 3U);
 }
 
-TEST_F(TellTest, AMessageOfAnUnknownKindIsCountedAndPassedOver) {
+TEST_F(SessionProtocolTest, AMessageOfAnUnknownKindIsCountedAndPassedOver) {
   ASSERT_TRUE(hear(pb::WorkerMessage()).has_value());
   EXPECT_EQ(rejected(), 1U);
-  EXPECT_TRUE(core_->open());
+  EXPECT_TRUE(requests_.open());
 }
 
-TEST_F(TellTest, AStepThatContradictsItselfPutsTheWholeSessionInDoubt) {
+TEST_F(SessionProtocolTest, AStepThatContradictsItselfPutsTheWholeSessionInDoubt) {
   pb::WorkerMessage message;
   pb::StepOutput& step = *message.mutable_step();
   step.add_tokens(1);

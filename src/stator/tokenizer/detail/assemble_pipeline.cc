@@ -64,16 +64,25 @@ class AddedTokenList {
 /// Tokens declared beside the file keep their id unless the vocabulary uses it for another text.
 Status add_declared(const std::vector<AddedToken>& declared, const VocabularyEntries& vocab,
                     AddedTokenList& list) {
-  FlatSet<TokenId> used;
+  std::vector<uint8_t> used;              // by id
+  const auto use = [&used](TokenId id) {  // whether nobody did before
+    if (id >= used.size()) {
+      used.resize(std::max<size_t>(id + size_t{1}, 2 * used.size()));
+    }
+    return std::exchange(used[id], 1) == 0;
+  };
+  if (declared.empty()) {
+    return {};
+  }
   for (const auto& [text, id] : vocab) {
-    used.insert(id);
+    use(id);
   }
   for (const AddedToken& token : list.tokens()) {
-    used.insert(token.id);
+    use(token.id);
   }
   for (AddedToken token : declared) {
     if (!list.contains(token.content)) {
-      token.id = used.insert(token.id).second ? token.id : kNoDeclaredId;
+      token.id = token.id != kNoDeclaredId && use(token.id) ? token.id : kNoDeclaredId;
       STATOR_CHECK(list.add(std::move(token)));
     }
   }

@@ -61,7 +61,7 @@ class Words {
     auto formed = entries_;
     std::erase_if(formed,
                   [&](const auto& entry) { return !formed_pairs->is_formed(entry.second); });
-    auto model = ByteBpe::create(*std::move(formed_pairs), bytes_, formed);
+    auto model = ByteBpe::create(*std::move(formed_pairs), bytes_, std::move(formed));
     EXPECT_TRUE(model);
     return *std::move(model);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/session/server_talk.h"
+#include "stator/session/server_protocol.h"
 
 #include <fmt/format.h>
 
@@ -55,10 +55,10 @@ struct Encoder {
 
 }  // namespace
 
-ServerTalk::ServerTalk(ServerContext& context, Listener& listener)
+ServerProtocol::ServerProtocol(ServerContext& context, Listener& listener)
     : context_(context), listener_(listener), output_(context.options.session_queue_bytes_max) {}
 
-net::GrpcOutcome ServerTalk::receive(const pb::ClientMessage& message) {
+net::GrpcOutcome ServerProtocol::receive(const pb::ClientMessage& message) {
   bool greeted = false;
   {
     const MutexLock lock(mutex_);
@@ -81,7 +81,7 @@ net::GrpcOutcome ServerTalk::receive(const pb::ClientMessage& message) {
   return {net::kGrpcUnimplemented, "a message of a kind this worker does not know"};
 }
 
-net::GrpcOutcome ServerTalk::receive_hello(const pb::Hello& hello) {
+net::GrpcOutcome ServerProtocol::receive_hello(const pb::Hello& hello) {
   const discovery::InstanceRecord& record = context_.record;
   if (hello.protocol() != wire::kProtocolVersion) {
     return {net::kGrpcUnimplemented, fmt::format("protocol {} is not spoken here, {} is",
@@ -116,7 +116,7 @@ net::GrpcOutcome ServerTalk::receive_hello(const pb::Hello& hello) {
   return {};
 }
 
-net::GrpcOutcome ServerTalk::receive_submit(const pb::Submit& submit) {
+net::GrpcOutcome ServerProtocol::receive_submit(const pb::Submit& submit) {
   auto request = wire::decode(submit);
   if (!request.has_value()) {
     context_.metrics.rejected_messages.add();
@@ -151,7 +151,7 @@ net::GrpcOutcome ServerTalk::receive_submit(const pb::Submit& submit) {
   return {};
 }
 
-Status ServerTalk::run(inference::EngineRequest request) {
+Status ServerProtocol::run(inference::EngineRequest request) {
   if (context_.draining) {
     return Error(Code::kDraining, "the worker is draining");
   }
@@ -162,7 +162,7 @@ Status ServerTalk::run(inference::EngineRequest request) {
   return context_.engine.submit(*engine_session_, std::move(request));
 }
 
-void ServerTalk::reject(inference::RequestKey key, Error error) {
+void ServerProtocol::reject(inference::RequestKey key, Error error) {
   {
     const MutexLock lock(mutex_);
     output_.forget(key);
@@ -170,7 +170,7 @@ void ServerTalk::reject(inference::RequestKey key, Error error) {
   }
 }
 
-net::GrpcOutcome ServerTalk::receive_cancel(const pb::Cancel& message) {
+net::GrpcOutcome ServerProtocol::receive_cancel(const pb::Cancel& message) {
   const auto cancel = wire::decode(message);
   if (!cancel.has_value()) {
     return to_grpc(cancel.error());
@@ -186,7 +186,7 @@ net::GrpcOutcome ServerTalk::receive_cancel(const pb::Cancel& message) {
   return {};
 }
 
-void ServerTalk::cancel_in_engine(const std::vector<inference::RequestKey>& keys) {
+void ServerProtocol::cancel_in_engine(const std::vector<inference::RequestKey>& keys) {
   const MutexLock lock(engine_mutex_);
   if (engine_session_) {
     for (const inference::RequestKey& key : keys) {
@@ -195,7 +195,7 @@ void ServerTalk::cancel_in_engine(const std::vector<inference::RequestKey>& keys
   }
 }
 
-void ServerTalk::on_step(inference::StepOutput output) noexcept {
+void ServerProtocol::on_step(inference::StepOutput output) noexcept {
   {
     const MutexLock lock(mutex_);
     if (closed_) {
@@ -208,7 +208,7 @@ void ServerTalk::on_step(inference::StepOutput output) noexcept {
   listener_.on_output();
 }
 
-void ServerTalk::cancel_overflowed() {
+void ServerProtocol::cancel_overflowed() {
   std::vector<inference::RequestKey> cancelled;
   {
     const MutexLock lock(mutex_);
@@ -219,7 +219,7 @@ void ServerTalk::cancel_overflowed() {
   }
 }
 
-bool ServerTalk::expire(TimePoint now) {
+bool ServerProtocol::expire(TimePoint now) {
   std::vector<inference::RequestKey> late;
   {
     const MutexLock lock(mutex_);
@@ -235,7 +235,7 @@ bool ServerTalk::expire(TimePoint now) {
   return true;
 }
 
-bool ServerTalk::offer_load(const engine::LoadReport& load) {
+bool ServerProtocol::offer_load(const engine::LoadReport& load) {
   const MutexLock lock(mutex_);
   if (!greeted_ || closed_) {
     return false;
@@ -244,7 +244,7 @@ bool ServerTalk::offer_load(const engine::LoadReport& load) {
   return true;
 }
 
-bool ServerTalk::drain() {
+bool ServerProtocol::drain() {
   const MutexLock lock(mutex_);
   if (!greeted_ || closed_) {
     return false;
@@ -253,7 +253,7 @@ bool ServerTalk::drain() {
   return true;
 }
 
-void ServerTalk::close() {
+void ServerProtocol::close() {
   {
     const MutexLock engine_lock(engine_mutex_);
     engine_closed_ = true;
@@ -267,32 +267,33 @@ void ServerTalk::close() {
   output_.clear();
 }
 
-std::optional<detail::OutputQueue::Message> ServerTalk::pop() {
+std::optional<detail::OutputQueue::Message> ServerProtocol::pop() {
   const MutexLock lock(mutex_);
   return output_.pop();
 }
 
-void ServerTalk::encode(const detail::OutputQueue::Message& message, pb::WorkerMessage& out) const {
+void ServerProtocol::encode(const detail::OutputQueue::Message& message,
+                            pb::WorkerMessage& out) const {
   context_.metrics.messages_sent.add();
   std::visit(Encoder{context_, out}, message);
 }
 
-bool ServerTalk::crowded() const {
+bool ServerProtocol::crowded() const {
   const MutexLock lock(mutex_);
   return output_.control_count() >= kControlMax;
 }
 
-bool ServerTalk::quick() const {
+bool ServerProtocol::quick() const {
   const MutexLock lock(mutex_);
   return overflowed_.empty() && output_.step_bytes() <= kQuickBytes;
 }
 
-size_t ServerTalk::in_flight() const {
+size_t ServerProtocol::in_flight() const {
   const MutexLock lock(mutex_);
   return output_.in_flight();
 }
 
-size_t ServerTalk::waiting() const {
+size_t ServerProtocol::waiting() const {
   const MutexLock lock(mutex_);
   return output_.waiting();
 }

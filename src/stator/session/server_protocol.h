@@ -28,7 +28,7 @@ namespace stator::session {
 ///
 /// V1  The engine's thread only takes `mutex_`, never `engine_mutex_`.
 /// V2  After close() the engine has forgotten the session, nothing is taken and nothing handed out.
-class ServerTalk final : public engine::EngineSink {
+class ServerProtocol final : public engine::EngineSink {
  public:
   class Listener {
    public:
@@ -39,9 +39,9 @@ class ServerTalk final : public engine::EngineSink {
   };
 
   /// Both outlive it.
-  ServerTalk(ServerContext& context, Listener& listener);
-  ServerTalk(const ServerTalk&) = delete;
-  ServerTalk& operator=(const ServerTalk&) = delete;
+  ServerProtocol(ServerContext& context, Listener& listener);
+  ServerProtocol(const ServerProtocol&) = delete;
+  ServerProtocol& operator=(const ServerProtocol&) = delete;
 
   // The carrier, one call at a time. An error ends the session; there may be something to send.
   net::GrpcOutcome receive(const worker::v1::ClientMessage& message);
