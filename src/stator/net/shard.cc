@@ -23,6 +23,8 @@ constexpr Duration kHeartbeat = milliseconds(100);
 constexpr Duration kWaitMax = std::chrono::seconds(1);
 // Ready handlers per turn: bounds how long streams wait for their end-of-turn flush.
 constexpr int kHandlersPerTurn = 256;
+// Messages per turn: those behind them wait for the next one, after sockets, timers and flushes.
+constexpr size_t kTasksPerTurn = 1024;
 // Drained tasks' vector is kept for reuse up to this capacity.
 constexpr size_t kBatchKept = 4096;
 
@@ -37,6 +39,10 @@ struct Shard::Loop {
   // Concurrency hint 1: run by one thread, posted to by many.
   boost::asio::io_context io{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> keep{io.get_executor()};
+  size_t next = 0;        // of batch_: those before have run
+  bool draining = false;  // a task of batch_ runs
+  size_t left = 0;        // of batch_, for the next turn; under mutex_
+  Counter long_turns;     // that left some
 };
 
 Shard::Shard(uint32_t index, Clock& clock, Metrics& metrics)
@@ -47,7 +53,10 @@ Shard::Shard(uint32_t index, Clock& clock, Metrics& metrics)
                                   "Messages refused because a shard's inbox was full.")),
       loop_delay_(metrics.histogram("stator_event_loop_delay_seconds",
                                     "How late the shards' 100 ms heartbeat ran.", kDelayBounds)),
-      loop_(std::make_unique<Loop>()) {}
+      loop_(std::make_unique<Loop>()) {
+  loop_->long_turns = metrics.counter("stator_shard_long_turns_total",
+                                      "Loop turns that left messages for the next one.");
+}
 
 Shard::~Shard() {
   STATOR_ASSERT(!thread_.joinable(), "H3: a shard is stopped before it is destroyed");
@@ -71,7 +80,7 @@ bool Shard::post(Task task) {
   bool first = false;
   {
     const MutexLock lock(mutex_);
-    if (stopping_ || inbox_.size() >= kInboxMax) {
+    if (stopping_ || inbox_.size() + loop_->left >= kInboxMax) {
       inbox_full_.add();
       return false;
     }
@@ -195,21 +204,39 @@ bool Shard::run_turn_by_hand() {
 }
 
 size_t Shard::drain_inbox() {
-  STATOR_ASSERT(batch_.empty(), "the inbox is drained from the loop, not from a task");
-  {
+  STATOR_ASSERT(!loop_->draining, "the inbox is drained from the loop, not from a task");
+  if (batch_.empty()) {
     const MutexLock lock(mutex_);
     batch_.swap(inbox_);
   }
-  const size_t count = batch_.size();
-  for (Task& task : batch_) {
-    task();
-    task = nullptr;
+  const size_t first = loop_->next;
+  const size_t end = std::min(batch_.size(), first + kTasksPerTurn);
+  loop_->draining = true;
+  for (; loop_->next < end; ++loop_->next) {
+    batch_[loop_->next]();
+    batch_[loop_->next] = nullptr;
   }
+  loop_->draining = false;
+  const size_t left = batch_.size() - end;
+  bool more = left > 0;
+  if (left > 0 || first > 0) {
+    const MutexLock lock(mutex_);
+    loop_->left = left;
+    more = more || !inbox_.empty();  // whose ring may have been heard meanwhile
+  }
+  if (more) {
+    boost::asio::post(loop_->io, [] {});  // the next turn does not wait
+  }
+  if (left > 0) {
+    loop_->long_turns.add();
+    return end - first;
+  }
+  loop_->next = 0;
   batch_.clear();
   if (batch_.capacity() > kBatchKept) {
     batch_ = std::vector<Task>();
   }
-  return count;
+  return end - first;
 }
 
 void Shard::run_hooks() {

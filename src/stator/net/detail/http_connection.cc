@@ -240,15 +240,16 @@ size_t HttpConnection::parse(std::string_view bytes) {
   if (parser_->refusal()) {
     const Refusal refusal = *parser_->refusal();
     refuse(refusal);
-  } else if (hold_body()) {
+  } else if (hold_request()) {
     on_parsing_progress();
   }
   return consumed;
 }
 
-// False: there was no room, and the request is refused.
-bool HttpConnection::hold_body() {
-  const size_t bytes = parser_->body_bytes_received();
+// False: there was no room, and the request is refused. A head counts until its body is larger:
+// thousands of clients may send the last line of theirs never.
+bool HttpConnection::hold_request() {
+  const size_t bytes = std::max(parser_->head_bytes_received(), parser_->body_bytes_received());
   if (body_lease_.try_resize(bytes)) {
     return true;
   }
@@ -267,7 +268,7 @@ Holding HttpConnection::held_body() const {
 void HttpConnection::refuse_for_room() {
   context_.budgets->bodies.count_refusal();
   refuse({503,
-          "too many bytes of request bodies are here at the moment (http.bodies_bytes_max), retry "
+          "too many bytes of requests are here at the moment (http.bodies_bytes_max), retry "
           "shortly"});
 }
 

@@ -111,7 +111,7 @@ class HttpConnection final : public HttpExchange,
   void take_tunnel_bytes(std::string_view bytes);
   void parse_stash();
   size_t parse(std::string_view bytes);
-  bool hold_body();
+  bool hold_request();
   void stash(std::string_view bytes);
   void stash_pipelined(std::string_view bytes);
   void clear_stash();

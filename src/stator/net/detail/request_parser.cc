@@ -78,6 +78,7 @@ class RequestParser::Core final : private http::basic_parser<true> {
   bool complete() const { return complete_; }
   bool expects_continue() const { return expects_continue_; }
   bool is_http_1_0() const { return version_ < kHttp11; }
+  size_t head_bytes_received() const { return header_bytes_ + pending_.size(); }
   using http::basic_parser<true>::keep_alive;
 
   HttpRequest request;
@@ -338,6 +339,9 @@ const std::optional<Refusal>& RequestParser::refusal() const {
 }
 const HttpRequest& RequestParser::request() const {
   return core_->request;
+}
+size_t RequestParser::head_bytes_received() const {
+  return core_->head_bytes_received();
 }
 bool RequestParser::expects_continue() const {
   return core_->expects_continue();

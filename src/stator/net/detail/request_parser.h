@@ -58,6 +58,8 @@ class RequestParser {
   const std::optional<Refusal>& refusal() const;
   /// What has been read of it.
   const HttpRequest& request() const;
+  /// Of the request line and the headers, so far.
+  size_t head_bytes_received() const;
 
   // After headers_complete().
   bool expects_continue() const;  ///< the client waits for "100 Continue" before the body

@@ -129,6 +129,29 @@ TEST_F(HttpBudgetTest, ChunkedBodiesAreCountedAsTheyCome) {
   EXPECT_TRUE(held("request_bodies", 0));
 }
 
+TEST_F(HttpBudgetTest, HeadsThatHaveNotComeWholeAreCounted) {
+  config.bodies_bytes_max = 256 * 1024;
+  start_sizes();
+  const std::string head =
+      "GET / HTTP/1.1\r\nhost: test\r\nx: " + std::string(20'000, 'x') + "\r\n";
+  std::vector<RawClient> slow;  // none of them sends the empty line at the end
+  for (int i = 0; i < 8; ++i) {
+    slow.push_back(connect());
+    ASSERT_TRUE(slow.back().send(head));
+  }
+  ASSERT_TRUE(held("request_bodies", 256 * 1024)) << metrics.render();
+
+  RawClient ninth = connect();
+  ASSERT_TRUE(ninth.send(head));
+  EXPECT_EQ(ninth.read_response().value().status, 503);
+  RawClient small = connect();  // up to 16 KiB are free
+  ASSERT_TRUE(small.send(post("/", "1234")));
+  EXPECT_EQ(small.read_response().value().body, "4");
+  ASSERT_TRUE(slow.front().send("\r\n"));
+  EXPECT_EQ(slow.front().read_response().value().body, "0");
+  EXPECT_TRUE(held("request_bodies", 7 * 32 * 1024)) << metrics.render();
+}
+
 TEST_F(HttpBudgetTest, AClientThatLeavesGivesItsRoomBack) {
   start_sizes();
   {

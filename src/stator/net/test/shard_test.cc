@@ -86,6 +86,35 @@ TEST_F(ShardTest, RefusesTasksBeyondTheBoundAndCountsThem) {
   EXPECT_EQ(ran, static_cast<int>(Shard::kInboxMax));
 }
 
+TEST_F(ShardTest, LeavesMessagesBeyondAThousandForTheNextTurn) {
+  constexpr size_t kTasks = 5000;
+  std::vector<size_t> order;
+  struct Hook : TurnHook {
+    explicit Hook(const std::vector<size_t>& order_in) : order(order_in) {}
+    void on_turn_end() override { turns.push_back(order.size()); }
+    const std::vector<size_t>& order;
+    std::vector<size_t> turns;
+  };
+  Hook hook(order);
+  shard.add_turn_hook(TurnPhase::kFlush, hook);
+  for (size_t i = 0; i < kTasks; ++i) {
+    ASSERT_TRUE(shard.post([&order, i] { order.push_back(i); }));
+  }
+  shards.start();
+  ASSERT_TRUE(shard.run_and_wait([] {}));  // behind all of them
+  shards.stop();
+
+  ASSERT_EQ(order.size(), kTasks);
+  EXPECT_TRUE(std::ranges::is_sorted(order));
+  size_t before = 0;
+  for (const size_t after : hook.turns) {
+    EXPECT_LE(after - before, 1024U);
+    before = after;
+  }
+  EXPECT_NE(metrics.render().find("stator_shard_long_turns_total 4\n"), std::string::npos)
+      << metrics.render();
+}
+
 TEST_F(ShardTest, StopRunsWhatIsQueuedAndRefusesTheRest) {
   std::atomic<int> ran = 0;
   shards.start();
