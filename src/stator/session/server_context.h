@@ -81,10 +81,15 @@ template <typename Stream>
 std::shared_ptr<Stream> make_place(std::vector<std::shared_ptr<Stream>>& streams,
                                    const std::string& address) {
   std::vector<std::string> holders;
+  std::vector<bool> idle;
   for (const auto& stream : streams) {
     holders.push_back(stream->client_address());
+    idle.push_back(stream->only_greeted());
   }
-  const auto crowder = detail::find_crowder(holders, address);
+  auto crowder = detail::find_crowder(holders, address);
+  if (!crowder) {
+    crowder = detail::find_idler(holders, address, idle);
+  }
   if (!crowder) {
     return nullptr;
   }

@@ -45,4 +45,18 @@ std::optional<size_t> find_crowder(const std::vector<std::string>& holders,
   return found ? found : find_by(holders, newcomer, host_of);
 }
 
+std::optional<size_t> find_idler(const std::vector<std::string>& holders,
+                                 const std::string& newcomer, const std::vector<bool>& idle) {
+  const std::string_view host = host_of(newcomer);
+  std::optional<size_t> oldest;
+  size_t places = 0;
+  for (size_t i = 0; i < holders.size(); ++i) {
+    if (host_of(holders[i]) == host) {
+      ++places;
+      oldest = oldest || !idle[i] ? oldest : std::optional(i);
+    }
+  }
+  return places >= kCrowdPlaces ? oldest : std::nullopt;
+}
+
 }  // namespace stator::session::detail

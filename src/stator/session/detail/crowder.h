@@ -15,4 +15,11 @@ namespace stator::session::detail {
 std::optional<size_t> find_crowder(const std::vector<std::string>& holders,
                                    const std::string& newcomer);
 
+/// When find_crowder names none: the oldest holder of the newcomer's host that has asked for
+/// nothing yet, if that host holds a crowd (kCrowdPlaces). So whoever only greets, from however
+/// many connections of a host, keeps none of that host's frontends out. `idle` by holder.
+std::optional<size_t> find_idler(const std::vector<std::string>& holders,
+                                 const std::string& newcomer, const std::vector<bool>& idle);
+inline constexpr size_t kCrowdPlaces = 64;
+
 }  // namespace stator::session::detail

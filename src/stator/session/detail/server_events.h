@@ -29,6 +29,7 @@ class ServerEvents final : public net::GrpcCallHandler,
       : context_(context), call_(std::move(call)) {}
 
   const std::string& client_address() const { return call_->caller().address; }
+  bool only_greeted() const { return false; }  // it listens, which is all there is to do
 
   // The loop.
   void on_message(std::string_view message) override;

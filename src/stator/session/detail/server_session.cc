@@ -25,6 +25,9 @@ void ServerSession::on_message(std::string_view message) {
       end(std::move(refusal));
       return;
     }
+    if (incoming.has_submit()) {
+      only_greeted_.store(false, std::memory_order_relaxed);
+    }
     outcome = protocol_.receive(incoming);
   }
   if (!outcome.ok()) {

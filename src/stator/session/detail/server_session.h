@@ -50,6 +50,8 @@ class ServerSession final : public net::GrpcCallHandler,
   void end(net::GrpcOutcome outcome);
   size_t in_flight() const { return protocol_.in_flight(); }
   const std::string& client_address() const { return call_->caller().address; }
+  /// It has asked for nothing yet. Any thread.
+  bool only_greeted() const { return only_greeted_.load(std::memory_order_relaxed); }
   size_t unsent() const { return protocol_.waiting() + (call_->unsent_bytes() > 0 ? 1 : 0); }
 
  private:
@@ -63,7 +65,8 @@ class ServerSession final : public net::GrpcCallHandler,
   ServerContext& context_;
   const std::shared_ptr<net::GrpcServerCall> call_;
   ServerProtocol protocol_;
-  bool entered_ = false;           // V4; the loop's
+  bool entered_ = false;  // V4; the loop's
+  std::atomic<bool> only_greeted_{true};
   std::atomic<bool> left_{false};  // to the loop, which has not begun
   std::atomic<bool> held_{false};  // nothing is read: the client does not read either
 
