@@ -5,9 +5,9 @@
 
 #include <fstream>
 
+#include "stator/app/signals.h"
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/signals.h"
-#include "stator/cli/terminal.h"
 #include "stator/lab/loadgen/bench_service.h"
 #include "stator/lab/loadgen/dashboard.h"
 
@@ -26,7 +26,7 @@ class Screen {
     if (signals_.wait_for(kTick)) {
       return false;
     }
-    if (stderr_is_terminal()) {
+    if (app::stderr_is_terminal()) {
       print_status(erase() + dashboard_.draw_frame(progress, view));
       drawn_ = true;
     } else if (view.elapsed_s < last_line_s_ || view.elapsed_s >= last_line_s_ + kSecondsPerLine) {

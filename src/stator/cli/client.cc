@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
 #include "stator/cli/operator_listener.h"
-#include "stator/cli/terminal.h"
 #include "stator/json/value.h"
 #include "stator/net/http_client.h"
 
@@ -162,7 +162,7 @@ Status run_chat(Invocation& invocation) {
   if (invocation.options.contains("--system")) {
     messages.push_back({{"role", "system"}, {"content", option(invocation, "--system", "")}});
   }
-  const bool interactive = stdin_is_terminal();
+  const bool interactive = app::stdin_is_terminal();
   if (interactive) {
     print(fmt::format("{} at {}. An empty line or Ctrl-D ends.\n", model, url));
   }
@@ -170,7 +170,7 @@ Status run_chat(Invocation& invocation) {
     if (interactive) {
       print("> ");
     }
-    const auto line = read_line();
+    const auto line = app::read_line();
     if (!line || line->empty()) {
       return {};
     }

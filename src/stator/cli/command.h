@@ -1,33 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "stator/cli/settings.h"
+#include "stator/app/cluster_client.h"
+#include "stator/app/invocation.h"
+#include "stator/app/option_number.h"
+#include "stator/app/signals.h"
+#include "stator/app/terminal.h"
 #include "stator/core/result.h"
 
 namespace stator::cli {
 
-/// An option that is not a setting: it belongs to one command only ("--url" of chat).
-struct CommandOption {
-  std::string_view flag;
-  std::string_view help;
-  bool is_switch = false;
-  bool is_repeated = false;  ///< values of all its uses arrive joined by commas
-};
-
-/// What the user typed, after parsing and loading the configuration.
-struct Invocation {
-  Settings settings;
-  std::vector<std::string> positionals;
-  std::vector<std::string> rest;  ///< what stood behind "--"
-  std::map<std::string, std::string, std::less<>>
-      options;  ///< by flag, as CommandOption names them
-};
+// The words of every command.
+using app::CommandOption;
+using app::Invocation;
+using app::model_of;
+using app::option_of;
+using app::print;
+using app::print_error;
+using app::print_status;
+using app::read_number;
+using app::Settings;
+using app::Signals;
 
 /// One subcommand of `stator`.
 struct Command {
@@ -42,11 +40,6 @@ struct Command {
   bool takes_rest = false;  ///< words behind "--" are another program's command line
   Status (*run)(Invocation& invocation);
 };
-
-/// MODEL as typed; empty if it was not.
-inline std::string model_of(const Invocation& invocation) {
-  return invocation.positionals.empty() ? std::string() : invocation.positionals.front();
-}
 
 /// All commands, in the order of --help.
 std::span<const Command> commands();

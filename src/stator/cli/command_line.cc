@@ -6,11 +6,11 @@
 #include <span>
 #include <utility>
 
+#include "stator/app/dynamo.h"
+#include "stator/app/dynamo_flags.h"
+#include "stator/app/terminal.h"
+#include "stator/app/version.h"
 #include "stator/cli/command.h"
-#include "stator/cli/dynamo.h"
-#include "stator/cli/dynamo_flags.h"
-#include "stator/cli/terminal.h"
-#include "stator/cli/version.h"
 #include "stator/core/log.h"
 #include "stator/io/replace_file.h"
 
@@ -41,8 +41,8 @@ struct Typed {
   std::map<std::string, bool> switches;
   std::vector<std::string> positionals;
   std::string config_file;
-  std::vector<std::string> translated;  ///< the words behind the command, in ours
-  std::vector<DynamoFinding> ignored;   ///< flags of Dynamo
+  std::vector<std::string> translated;      ///< the words behind the command, in ours
+  std::vector<app::DynamoFinding> ignored;  ///< flags of Dynamo
   std::string dump_config_to;
 };
 
@@ -127,17 +127,17 @@ Result<Invocation> load(const Command& command, const CLI::App& app, Typed& type
       invocation.options[flag] = "true";
     }
   }
-  if (const auto home = read_env("HF_HOME")) {
+  if (const auto home = app::read_env("HF_HOME")) {
     invocation.settings.hub.cache_dir = *home + "/hub";
-  } else if (const auto user_home = read_env("HOME")) {
+  } else if (const auto user_home = app::read_env("HOME")) {
     invocation.settings.hub.cache_dir = *user_home + "/.cache/huggingface/hub";
   }
   ConfigSchema schema;
   describe(schema, invocation.settings);
   ConfigSchema::Sources sources;
-  sources.env = read_dynamo_env;
+  sources.env = app::read_dynamo_env;
   sources.file =
-      typed.config_file.empty() ? read_env("STATOR_CONFIG").value_or("") : typed.config_file;
+      typed.config_file.empty() ? app::read_env("STATOR_CONFIG").value_or("") : typed.config_file;
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0) {
       continue;
@@ -153,7 +153,7 @@ Result<Invocation> load(const Command& command, const CLI::App& app, Typed& type
   }
   if (!command.setting_prefixes.empty()) {
     STATOR_CHECK(schema.load(sources));
-    STATOR_CHECK(settle(invocation.settings));
+    STATOR_CHECK(app::settle(invocation.settings));
     if (!typed.dump_config_to.empty()) {
       STATOR_CHECK(io::replace_file(typed.dump_config_to, schema.render_yaml()));
     }
@@ -223,7 +223,7 @@ std::string nearest_command(std::string_view typed) {
 }
 
 /// A variable that looks like a setting and is none has no effect: most often a typing error.
-void warn_of_unknown_variables(const std::vector<DynamoFinding>& ignored_flags) {
+void warn_of_unknown_variables(const std::vector<app::DynamoFinding>& ignored_flags) {
   Settings defaults;
   ConfigSchema schema;
   describe(schema, defaults);
@@ -246,7 +246,7 @@ void warn_of_unknown_variables(const std::vector<DynamoFinding>& ignored_flags) 
     log::warn("config", "an environment variable has no effect: no setting has this name",
               {{"variable", name}, {"did_you_mean", nearest}});
   }
-  warn_of_dynamo(schema, ignored_flags);
+  app::warn_of_dynamo(schema, ignored_flags);
 }
 
 /// Puts what stands behind the command's name into our words: it may be Dynamo's command line.
@@ -259,7 +259,7 @@ Result<std::vector<std::string>> translate(const Command& command, const CLI::Ap
     return app.get_option_no_throw(std::string(flag));
   };
   STATOR_TRY(auto translated,
-             translate_dynamo_flags(
+             app::translate_dynamo_flags(
                  words, {.has = [&](std::string_view flag) { return option(flag) != nullptr; },
                          .is_switch =
                              [&](std::string_view flag) {
@@ -330,7 +330,7 @@ int run_command_line(int argc, const char* const* argv) {
       "Stator turns a fleet of LLM inference engines into one fast, fault-tolerant service.",
       "stator");
   app.require_subcommand(1);
-  app.set_version_flag("--version", fmt::format("stator {}", version()), "Print the version");
+  app.set_version_flag("--version", fmt::format("stator {}", app::version()), "Print the version");
   app.get_formatter()->column_width(36);
   app.footer("Run `stator COMMAND --help` for the flags of a command.");
 

@@ -2,7 +2,7 @@
 #include "stator/cli/bench.h"
 #include "stator/cli/command.h"
 #include "stator/cli/deploy.h"
-#include "stator/cli/planner_process.h"
+#include "stator/cli/planner_commands.h"
 #include "stator/cli/sim_run.h"
 
 namespace stator::cli {
@@ -11,7 +11,7 @@ namespace {
 std::vector<CommandOption> serve_options() {
   std::vector<CommandOption> out = {
       {"--launch", "start the engine server: its command follows --", true}};
-  const std::vector<CommandOption> scaled = scaled_serve_options();
+  const std::vector<CommandOption> scaled = app::scaled_serve_options();
   out.insert(out.end(), scaled.begin(), scaled.end());
   return out;
 }
@@ -597,7 +597,7 @@ const std::vector<Command> kCommands = {
          "  stator planner --global --pool prod/llama=kubernetes --max-total-gpus 64",
      .positional = "",
      .setting_prefixes = "discovery,events,rpc,log,announce",
-     .options = planner_options(),
+     .options = app::planner_options(),
      .takes_rest = true,
      .run = run_planner},
     {.name = "profile",

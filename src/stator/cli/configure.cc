@@ -9,11 +9,11 @@
 #include <string>
 #include <string_view>
 
+#include "stator/app/option_number.h"
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
 #include "stator/cli/configure_trace.h"
-#include "stator/cli/option_number.h"
 #include "stator/cli/sim_run.h"
-#include "stator/cli/terminal.h"
 #include "stator/configurator/estimate.h"
 #include "stator/configurator/output.h"
 #include "stator/configurator/search.h"
@@ -119,7 +119,7 @@ Status run_estimate(const Invocation& invocation) {
   }
   std::string text;
   if (path == "-") {
-    text = read_input();
+    text = app::read_input();
   } else {
     STATOR_TRY(text, io::read_file(path, kCsvBytesMax), "--csv");
   }

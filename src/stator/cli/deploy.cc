@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "stator/cli/cluster_client.h"
-#include "stator/cli/signals.h"
-#include "stator/cli/terminal.h"
+#include "stator/app/cluster_client.h"
+#include "stator/app/signals.h"
+#include "stator/app/terminal.h"
 #include "stator/kube/object.h"
 #include "stator/kube/yaml.h"
 #include "stator/operator/diff.h"
@@ -124,7 +124,7 @@ std::string comment(std::string_view text) {
 
 /// Until the graph is ready, with one line for each change.
 Status wait_until_ready(const Invocation& invocation, kube::Client& client, const Value& graph) {
-  STATOR_TRY(const int64_t limit, whole_option(invocation, "--wait", 600, 86400));
+  STATOR_TRY(const int64_t limit, app::whole_option(invocation, "--wait", 600, 86400));
   Signals signals;
   std::string last;
   const kube::Resource& resource = kube::resource_of("DynamoGraphDeployment");
@@ -162,7 +162,7 @@ Status run_deploy(Invocation& invocation) {
   SystemClock clock;
   Metrics metrics;
   const bool dry_run = invocation.options.contains("--dry-run");
-  auto client = make_cluster_client(invocation, "stator-deploy", clock, metrics);
+  auto client = app::make_cluster_client(invocation, "stator-deploy", clock, metrics);
   const bool needs_cluster = !dry_run || !option_of(invocation, "--kubeconfig", "").empty();
   if (!client && needs_cluster) {
     return std::move(client.error());

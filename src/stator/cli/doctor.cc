@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "stator/access/access_service.h"
+#include "stator/app/dynamo.h"
+#include "stator/app/engine_servers.h"
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/dynamo.h"
-#include "stator/cli/engine_servers.h"
-#include "stator/cli/terminal.h"
 #include "stator/core/credentials.h"
 #include "stator/engine/adapters/dialect.h"
 #include "stator/engine/adapters/upkeep.h"
@@ -149,9 +149,9 @@ Check check_libraries() {
 }
 
 /// Whether the server at `url` answers as the engine that was named.
-Check check_engine(const WorkerSettings& worker, const std::string& url) {
+Check check_engine(const app::WorkerSettings& worker, const std::string& url) {
   Check check{Verdict::kFix, "engine", hide_credentials(url), ""};
-  if (!is_engine_server(worker.engine)) {
+  if (!app::is_engine_server(worker.engine)) {
     check.advice = "say what it is: --engine vllm, sglang, trtllm, llamacpp or openai";
     return check;
   }
@@ -182,7 +182,7 @@ Status run_doctor(Invocation& invocation) {
     Settings settings;
     ConfigSchema schema;
     describe(schema, settings);
-    return report_dynamo(schema, source->second, invocation.options.contains("--json"));
+    return app::report_dynamo(schema, source->second, invocation.options.contains("--json"));
   }
   std::vector<Check> checks = {check_cores(),
                                check_isa(),
@@ -193,8 +193,8 @@ Status run_doctor(Invocation& invocation) {
                                check_disk(),
                                check_libraries()};
   check_access_files(invocation.settings.access, checks);
-  const WorkerSettings& worker = invocation.settings.worker;
-  for (const std::string& url : engine_urls(worker.server)) {
+  const app::WorkerSettings& worker = invocation.settings.worker;
+  for (const std::string& url : app::engine_urls(worker.server)) {
     checks.push_back(check_engine(worker, url));
   }
   size_t to_fix = 0;

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "stator/cli/cluster_client.h"
+#include "stator/app/cluster_client.h"
+#include "stator/app/signals.h"
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/signals.h"
-#include "stator/cli/terminal.h"
 #include "stator/core/hash.h"
 #include "stator/core/log.h"
 #include "stator/epp/endpoint_events.h"
@@ -130,11 +130,12 @@ Status add_tls(const Invocation& invocation, const Clock& clock, OwnCertificate&
 Result<epp::PickerServerConfig> read_config(const Invocation& invocation) {
   epp::PickerServerConfig config;
   config.host = option_of(invocation, "--host", config.host);
-  STATOR_TRY(const int32_t port, port_option(invocation, "--grpc-port", 9002));
-  STATOR_TRY(config.health_port, port_option(invocation, "--grpc-health-port", 9003));
-  STATOR_TRY(const int64_t body_max,
-             whole_option(invocation, "--body-bytes-max",
-                          static_cast<int64_t>(config.stream.body_bytes_max), int64_t{1} << 30));
+  STATOR_TRY(const int32_t port, app::port_option(invocation, "--grpc-port", 9002));
+  STATOR_TRY(config.health_port, app::port_option(invocation, "--grpc-health-port", 9003));
+  STATOR_TRY(
+      const int64_t body_max,
+      app::whole_option(invocation, "--body-bytes-max",
+                        static_cast<int64_t>(config.stream.body_bytes_max), int64_t{1} << 30));
   if (port < 0) {
     return Error(Code::kInvalidArgument, "--grpc-port: the picker needs a port");
   }
@@ -146,8 +147,8 @@ Result<epp::PickerServerConfig> read_config(const Invocation& invocation) {
 
 Result<epp::PoolConfig> read_pool_config(const Invocation& invocation) {
   epp::PoolConfig config;
-  STATOR_TRY(const int64_t block, whole_option(invocation, "--kv-block-size", 16, 1 << 16));
-  STATOR_TRY(const int32_t port, port_option(invocation, "--kv-event-port", 0));
+  STATOR_TRY(const int64_t block, app::whole_option(invocation, "--kv-block-size", 16, 1 << 16));
+  STATOR_TRY(const int32_t port, app::port_option(invocation, "--kv-event-port", 0));
   config.block_size = static_cast<uint32_t>(std::max<int64_t>(block, 1));
   config.event_port = static_cast<uint16_t>(std::max<int32_t>(port, 0));
   config.follows_events = config.event_port != 0 || invocation.options.contains("--kv-events");
@@ -174,7 +175,7 @@ class PickerEars {
     if (!config.follows_events) {
       return {};
     }
-    STATOR_TRY(const int32_t replay, port_option(invocation, "--kv-replay-port", 0));
+    STATOR_TRY(const int32_t replay, app::port_option(invocation, "--kv-replay-port", 0));
     STATOR_TRY(sources_, kv_events::ZmqSources::start(clock, metrics));
     feeds_ = services::make_zmq_feeds(*sources_, clock, metrics);
     pool_ = &pool;
@@ -196,7 +197,7 @@ class PickerEars {
  private:
   Status open_replicas(const Invocation& invocation, epp::EndpointPool& pool, const Clock& clock,
                        Metrics& metrics) {
-    STATOR_TRY(const int32_t port, port_option(invocation, "--replica-port", -1));
+    STATOR_TRY(const int32_t port, app::port_option(invocation, "--replica-port", -1));
     if (port < 0) {
       return {};
     }
@@ -250,8 +251,8 @@ Status run_epp(Invocation& invocation) {
   STATOR_TRY(epp::PickerServerConfig config, read_config(invocation));
   OwnCertificate certificate;
   STATOR_CHECK(add_tls(invocation, clock, certificate, config));
-  STATOR_TRY(const int32_t health_port, port_option(invocation, "--health-port", -1));
-  STATOR_TRY(const int64_t drain, whole_option(invocation, "--drain-seconds", 5, 3600));
+  STATOR_TRY(const int32_t health_port, app::port_option(invocation, "--health-port", -1));
+  STATOR_TRY(const int64_t drain, app::whole_option(invocation, "--drain-seconds", 5, 3600));
   STATOR_TRY(const epp::PoolConfig pool_config, read_pool_config(invocation));
   STATOR_TRY(auto pool, epp::EndpointPool::create(clock, metrics, pool_config));
   if (const std::string model = option_of(invocation, "--model", ""); !model.empty()) {
@@ -266,16 +267,16 @@ Status run_epp(Invocation& invocation) {
   if (!file.empty()) {
     STATOR_CHECK(endpoints.load());
   } else {
-    STATOR_TRY(client, make_cluster_client(invocation, "stator-epp", clock, metrics));
+    STATOR_TRY(client, app::make_cluster_client(invocation, "stator-epp", clock, metrics));
     watch = epp::watch_pool(
         *client, {option_of(invocation, "--pool-namespace", client->space()), pool_name}, *pool);
   }
   net::ShardSet shards(1, clock, metrics);
   shards.start();
   STATOR_TRY(auto server, epp::PickerServer::listen(config, *pool, shards.shard(0), metrics));
-  STATOR_TRY(
-      const auto health,
-      start_health_server(health_port, [&pool] { return pool->has_synced(); }, clock, metrics));
+  STATOR_TRY(const auto health,
+             app::start_health_server(
+                 health_port, [&pool] { return pool->has_synced(); }, clock, metrics));
   log::info("epp", "listening", {{"port", server->port()}, {"health_port", server->health_port()}});
   print(fmt::format("stator epp listens on {}:{}\n", config.host, server->port()));
   while (!signals.wait_for(kFilePause)) {

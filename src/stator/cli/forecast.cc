@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "stator/app/option_number.h"
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/option_number.h"
-#include "stator/cli/terminal.h"
 #include "stator/planner/predictor.h"
 
 namespace stator::cli {
@@ -34,7 +34,7 @@ Status run_forecast(Invocation& invocation) {
   STATOR_CHECK(read_number<size_t>(invocation, "--period", 2, 2048, config.seasonal_period));
   STATOR_CHECK(read_number<size_t>(invocation, "--window", 8, 100'000, config.window));
   config.log1p = invocation.options.contains("--log1p");
-  STATOR_TRY(const std::vector<double> series, planner::parse_series(read_input()),
+  STATOR_TRY(const std::vector<double> series, planner::parse_series(app::read_input()),
              "standard input");
   if (series.empty()) {
     return Error(

@@ -8,8 +8,8 @@
 #include <charconv>
 #include <fstream>
 
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/terminal.h"
 #include "stator/net/thread.h"
 #include "stator/router/index/chain_index.h"
 #include "stator/router/index/index_snapshot.h"

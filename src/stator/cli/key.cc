@@ -7,8 +7,8 @@
 #include <string>
 
 #include "stator/access/key_table.h"
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/terminal.h"
 #include "stator/io/file_descriptor.h"
 #include "stator/io/io_error.h"
 #include "stator/json/writer.h"
@@ -67,7 +67,7 @@ Status run_key(Invocation& invocation) {
     return {};
   }
   print(made.key + "\n" + made.line + "\n");
-  if (stderr_is_terminal()) {
+  if (app::stderr_is_terminal()) {
     print_status(
         "The first line is the key: give it to its user, it is shown only now.\n"
         "The second is for the file of --api-keys.\n");

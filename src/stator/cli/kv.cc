@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
 #include "stator/cli/kv_view.h"
 #include "stator/cli/operator_listener.h"
-#include "stator/cli/terminal.h"
 #include "stator/core/clock.h"
 #include "stator/core/flat_map.h"
 #include "stator/json/value.h"
@@ -106,11 +106,11 @@ Status verify_folder(const Invocation& invocation, const std::string& dir) {
       one["error"] = header.error().message();
       damaged.push_back(std::move(one));
     }
-    if (stderr_is_terminal() && i % kProgressEvery == 0) {
+    if (app::stderr_is_terminal() && i % kProgressEvery == 0) {
       print_status(fmt::format("\r{} of {} blocks", i, folder.blocks().size()));
     }
   }
-  if (stderr_is_terminal()) {
+  if (app::stderr_is_terminal()) {
     print_status("\r\x1b[K");
   }
   json::Value out = facts_json(dir, folder);

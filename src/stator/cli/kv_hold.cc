@@ -2,8 +2,8 @@
 // `stator kv hold`: memory that outlives the engines that use it.
 #include <string>
 
+#include "stator/app/signals.h"
 #include "stator/cli/command.h"
-#include "stator/cli/signals.h"
 #include "stator/core/clock.h"
 #include "stator/core/config.h"
 #include "stator/storage/kept_memory.h"

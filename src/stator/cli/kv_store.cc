@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "stator/app/kv_store_discovery.h"
+#include "stator/app/process_metrics.h"
+#include "stator/app/run_server.h"
+#include "stator/app/signals.h"
 #include "stator/cli/command.h"
-#include "stator/cli/kv_store_discovery.h"
-#include "stator/cli/process_metrics.h"
-#include "stator/cli/run_server.h"
-#include "stator/cli/signals.h"
 #include "stator/connectors/lmcache_server.h"
 #include "stator/core/flat_map.h"
 #include "stator/core/log.h"
@@ -273,7 +273,7 @@ class StoreServer final : private net::HttpHandler {
 Status run_store(Invocation& invocation) {
   SystemClock clock;
   Metrics metrics;
-  add_process_metrics(metrics);
+  app::add_process_metrics(metrics);
   Signals signals;
   storage::CacheServiceOptions options{.host_bytes = kHostBytesDefault,
                                        .folder = option(invocation, "--dir", ""),
@@ -284,11 +284,11 @@ Status run_store(Invocation& invocation) {
   if (const std::string text = option(invocation, "--dir-bytes", ""); !text.empty()) {
     STATOR_TRY(options.folder_bytes, parse_bytes(text), "--dir-bytes");
   }
-  KvSettings budget;
+  app::KvSettings budget;
   budget.host_bytes = options.host_bytes;
   budget.disk = options.folder;
   budget.disk_bytes = options.folder.empty() ? 0 : options.folder_bytes;
-  STATOR_CHECK(check_budgets(budget, 1, 0));
+  STATOR_CHECK(app::check_budgets(budget, 1, 0));
   STATOR_TRY(const Address address, parse_address(option(invocation, "--listen", "127.0.0.1:8095")),
              "--listen");
   storage::CacheService cache(options, clock, metrics);
@@ -300,8 +300,8 @@ Status run_store(Invocation& invocation) {
   std::unique_ptr<discovery::Registration> published;  // withdrawn before the port is closed
   if (invocation.settings.discovery != "memory") {
     STATOR_TRY(const std::string reached, advertised(invocation, address.host, server.port()));
-    STATOR_TRY(discovery, open_discovery(invocation.settings, clock, metrics));
-    STATOR_TRY(published, publish_store(*discovery, reached, clock));
+    STATOR_TRY(discovery, app::open_discovery(invocation.settings, clock, metrics));
+    STATOR_TRY(published, app::publish_store(*discovery, reached, clock));
   }
   if (!net::is_loopback_host(address.host)) {
     log::warn("store",
@@ -313,9 +313,10 @@ Status run_store(Invocation& invocation) {
             {{"address", fmt::format("{}:{}", net::host_in_url(address.host), server.port())},
              {"host_bytes", options.host_bytes},
              {"dir", options.folder}});
-  announce(invocation.settings, "store",
-           fmt::format(R"("url":"http://127.0.0.1:{}","port":{},"lmcache_port":{})", server.port(),
-                       server.port(), lmcache == nullptr ? 0 : lmcache->port()));
+  app::announce(
+      invocation.settings, "store",
+      fmt::format(R"("url":"http://127.0.0.1:{}","port":{},"lmcache_port":{})", server.port(),
+                  server.port(), lmcache == nullptr ? 0 : lmcache->port()));
   signals.wait();
   published.reset();
   server.close();

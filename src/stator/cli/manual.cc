@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "stator/app/terminal.h"
+#include "stator/app/version.h"
 #include "stator/cli/command.h"
-#include "stator/cli/terminal.h"
-#include "stator/cli/version.h"
 
 namespace stator::cli {
 namespace {
@@ -65,7 +65,7 @@ Status run_manual(Invocation&) {
   std::string out = fmt::format(
       ".TH STATOR 1 \"\" \"stator {}\" \"User Commands\"\n.SH NAME\nstator \\- LLM inference "
       "engines as one service\n.SH SYNOPSIS\n.B stator\n.I COMMAND\n[flags]\n.SH COMMANDS\n",
-      escaped(version()));
+      escaped(app::version()));
   for (const Command& command : commands()) {
     out += section(command);
   }

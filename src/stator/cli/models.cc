@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
+#include "stator/app/terminal.h"
+#include "stator/app/worker_host.h"
 #include "stator/cli/command.h"
-#include "stator/cli/terminal.h"
-#include "stator/cli/worker_host.h"
 #include "stator/json/writer.h"
 #include "stator/weights/cached_models.h"
 
@@ -56,7 +56,7 @@ Status list_models(const Invocation& invocation) {
 }
 
 Status pull_model(const Invocation& invocation, const std::string& name) {
-  STATOR_TRY(const std::string folder, resolve_model_dir(name, invocation.settings.hub));
+  STATOR_TRY(const std::string folder, app::resolve_model_dir(name, invocation.settings.hub));
   if (invocation.options.contains("--json")) {
     std::string out;
     json::Writer(out).begin_object().key("name").value(name).key("path").value(folder).end_object();

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "stator/cli/cluster_client.h"
+#include "stator/app/cluster_client.h"
+#include "stator/app/signals.h"
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/signals.h"
-#include "stator/cli/terminal.h"
 #include "stator/core/log.h"
 #include "stator/core/random.h"
 #include "stator/grove/controller.h"
@@ -107,7 +107,7 @@ Status run_convert(const Invocation& invocation) {
 Result<std::vector<op::ObjectDiff>> find_diffs(const Invocation& invocation) {
   SystemClock clock;
   Metrics metrics;
-  STATOR_TRY(auto client, make_cluster_client(invocation, "stator-diff", clock, metrics));
+  STATOR_TRY(auto client, app::make_cluster_client(invocation, "stator-diff", clock, metrics));
   op::Environment base = environment_of(invocation);
   base.namespace_default = option_of(invocation, "--namespace", client->space());
   const op::Environment environment = op::ClusterFacts(*client, base, clock).environment();
@@ -180,7 +180,7 @@ Result<std::unique_ptr<op::Webhooks>> start_webhooks(const Invocation& invocatio
                                                      kube::Client& client, op::ClusterFacts& facts,
                                                      const op::ControllerOptions& options,
                                                      Clock& clock, Metrics& metrics) {
-  STATOR_TRY(const int32_t port, port_option(invocation, "--webhook-port", -1));
+  STATOR_TRY(const int32_t port, app::port_option(invocation, "--webhook-port", -1));
   if (port < 0) {
     return std::unique_ptr<op::Webhooks>();
   }
@@ -235,14 +235,14 @@ Status run_controller(const Invocation& invocation) {
   Signals signals;
   SystemClock clock;
   Metrics metrics;
-  STATOR_TRY(auto client, make_cluster_client(invocation, "stator-operator", clock, metrics));
-  STATOR_TRY(const int32_t health_port, port_option(invocation, "--health-port", -1));
+  STATOR_TRY(auto client, app::make_cluster_client(invocation, "stator-operator", clock, metrics));
+  STATOR_TRY(const int32_t health_port, app::port_option(invocation, "--health-port", -1));
   op::ControllerOptions options;
   options.space = option_of(invocation, "--namespace", "");
   options.lease_space = option_of(invocation, "--lease-namespace",
                                   options.space.empty() ? client->space() : options.space);
   options.holder = fmt::format("stator-{:x}", Random::from_entropy().below(1ULL << 48));
-  STATOR_TRY(const int64_t lease, whole_option(invocation, "--lease-seconds", 15, 3600));
+  STATOR_TRY(const int64_t lease, app::whole_option(invocation, "--lease-seconds", 15, 3600));
   options.lease_duration = std::chrono::seconds(std::max<int64_t>(lease, 3));
   STATOR_CHECK(read_shard(invocation, options));
   op::ClusterFacts facts(*client, environment_of(invocation), clock);
@@ -263,7 +263,7 @@ Status run_controller(const Invocation& invocation) {
   auto controller = op::make_controller(*client, facts, std::move(options), clock, metrics,
                                         std::move(companions));
   STATOR_TRY(const auto health,
-             start_health_server(
+             app::start_health_server(
                  health_port, [&controller] { return controller->is_ready(); }, clock, metrics));
   Status outcome;
   std::atomic<bool> ended{false};

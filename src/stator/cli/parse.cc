@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/terminal.h"
 #include "stator/io/read_file.h"
 #include "stator/json/value.h"
 #include "stator/parsers/final_message.h"
@@ -223,7 +223,7 @@ Status run_parse(Invocation& invocation) {
   if (end != "stop" && end != "length") {
     return Error(Code::kInvalidArgument, fmt::format("--finish is stop or length, not '{}'", end));
   }
-  const std::string text = read_input();
+  const std::string text = app::read_input();
   if (!simdjson::validate_utf8(text)) {
     return Error(Code::kInvalidArgument, "standard input is not UTF-8 text");
   }

@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
+#include "stator/app/event_carrier.h"
+#include "stator/app/signals.h"
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/event_carrier.h"
-#include "stator/cli/signals.h"
-#include "stator/cli/terminal.h"
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/kv_events/forward_pass_publisher.h"
@@ -104,7 +104,8 @@ Status run_passes(Invocation& invocation) {
   STATOR_TRY(const uint64_t count, count_of(invocation));
   Metrics metrics;
   Signals signals;
-  STATOR_TRY(const auto broker, open_event_carrier(invocation.settings.events, "passes", metrics));
+  STATOR_TRY(const auto broker,
+             app::open_event_carrier(invocation.settings.events, "passes", metrics));
   if (broker == nullptr) {
     return Error(Code::kInvalidArgument,
                  "forward passes come over a broker: --events nats://HOST:PORT, the same as the "

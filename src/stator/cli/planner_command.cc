@@ -6,11 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include "stator/app/option_number.h"
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/option_number.h"
-#include "stator/cli/planner_process.h"
+#include "stator/cli/planner_commands.h"
 #include "stator/cli/sim_run.h"
-#include "stator/cli/terminal.h"
 #include "stator/core/clock.h"
 #include "stator/io/read_file.h"
 #include "stator/lab/loadgen/trace_file.h"
@@ -31,11 +31,11 @@ std::string option(const Invocation& invocation, std::string_view flag) {
 /// What the options say, of engines as the simulation has them.
 Result<planner::PlannerConfig> read_config(const Invocation& invocation,
                                            const simulator::SimConfig& engine) {
-  return read_planner_config(invocation,
-                             {.max_num_batched_tokens = double{1} * engine.max_num_batched_tokens,
-                              .max_num_seqs = double{1} * engine.max_num_seqs,
-                              .max_kv_tokens = double{1} * engine.blocks * engine.block_size,
-                              .block_size = double{1} * engine.block_size});
+  return app::read_planner_config(
+      invocation, {.max_num_batched_tokens = double{1} * engine.max_num_batched_tokens,
+                   .max_num_seqs = double{1} * engine.max_num_seqs,
+                   .max_kv_tokens = double{1} * engine.blocks * engine.block_size,
+                   .block_size = double{1} * engine.block_size});
 }
 
 Result<std::unique_ptr<SimRequests>> open_trace(const simulator::SimConfig& config,
@@ -172,7 +172,7 @@ Status run_planner(Invocation& invocation) {
   if (invocation.options.contains("--global")) {
     return run_global_planner(invocation);
   }
-  return run_live_planner(invocation);
+  return app::run_live_planner(invocation);
 }
 
 }  // namespace stator::cli

@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "stator/cli/cluster_client.h"
-#include "stator/cli/option_number.h"
-#include "stator/cli/planner_process.h"
-#include "stator/cli/process_metrics.h"
-#include "stator/cli/run_server.h"
-#include "stator/cli/signals.h"
+#include "stator/app/cluster_client.h"
+#include "stator/app/option_number.h"
+#include "stator/app/process_metrics.h"
+#include "stator/app/run_server.h"
+#include "stator/app/signals.h"
+#include "stator/cli/planner_commands.h"
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/json/value.h"
@@ -113,7 +113,8 @@ class GlobalService {
       pools_[name] = scaling::make_virtual_connector(std::move(store), {}, clock);
     } else if (target == "kubernetes") {
       if (cluster_ == nullptr) {
-        STATOR_TRY(cluster_, make_cluster_client(invocation, "stator-planner", clock, metrics));
+        STATOR_TRY(cluster_,
+                   app::make_cluster_client(invocation, "stator-planner", clock, metrics));
       }
       const size_t slash = name.find('/');
       kube::ObjectName graph{cluster_->space(), name};
@@ -180,7 +181,7 @@ Result<scaling::GlobalConfig> read_config(const Invocation& invocation) {
 Status run_global_planner(Invocation& invocation) {
   SystemClock clock;
   Metrics metrics;
-  add_process_metrics(metrics);
+  app::add_process_metrics(metrics);
   Signals signals;
   STATOR_TRY(scaling::GlobalConfig config, read_config(invocation));
   GlobalService service(std::move(config), clock, metrics);
@@ -210,7 +211,7 @@ Status run_global_planner(Invocation& invocation) {
   shards.start();
   const uint16_t bound = servers.front()->port();
   log::info("global-planner", "ready", {{"host", http.host}, {"port", bound}});
-  announce(
+  app::announce(
       invocation.settings, "global-planner",
       fmt::format(R"("url":"http://{}:{}","port":{})", net::host_in_url(http.host), bound, bound));
   signals.wait();

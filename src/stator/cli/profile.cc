@@ -3,11 +3,11 @@
 
 #include <filesystem>
 
-#include "stator/cli/cluster_client.h"
+#include "stator/app/cluster_client.h"
+#include "stator/app/option_number.h"
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/option_number.h"
-#include "stator/cli/planner_process.h"
-#include "stator/cli/terminal.h"
+#include "stator/cli/planner_commands.h"
 #include "stator/core/clock.h"
 #include "stator/io/replace_file.h"
 #include "stator/lab/profiler/profile.h"

@@ -7,12 +7,12 @@
 #include <string_view>
 #include <utility>
 
+#include "stator/app/terminal.h"
 #include "stator/chat_template/arena.h"
 #include "stator/chat_template/chat_template.h"
 #include "stator/chat_template/reasoning_args.h"
 #include "stator/chat_template/value.h"
 #include "stator/cli/command.h"
-#include "stator/cli/terminal.h"
 #include "stator/core/clock.h"
 #include "stator/frontend/model_assets.h"
 
@@ -115,7 +115,7 @@ Status run_render(Invocation& invocation) {
       config != invocation.options.end()) {
     STATOR_TRY(source.special_tokens, chat_template::load_special_tokens(config->second));
   }
-  const std::string body = read_input();
+  const std::string body = app::read_input();
   auto compiled = ChatTemplate::compile(std::move(source));
   auto prompt = compiled ? render_body(**compiled, body) : std::move(compiled.error());
   if (!prompt) {

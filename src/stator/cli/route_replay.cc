@@ -10,8 +10,8 @@
 #include <map>
 #include <variant>
 
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/terminal.h"
 
 namespace stator::cli {
 namespace {

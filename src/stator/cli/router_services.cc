@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "stator/app/discovered_workers.h"
+#include "stator/app/event_carrier.h"
+#include "stator/app/process_metrics.h"
+#include "stator/app/run_server.h"
+#include "stator/app/signals.h"
 #include "stator/cli/command.h"
-#include "stator/cli/discovered_workers.h"
-#include "stator/cli/event_carrier.h"
-#include "stator/cli/process_metrics.h"
-#include "stator/cli/run_server.h"
-#include "stator/cli/signals.h"
 #include "stator/core/log.h"
 #include "stator/net/http_client.h"
 #include "stator/net/http_server.h"
@@ -254,10 +254,10 @@ class RouterServiceProcess {
     recover_from_peers(indexer_, service_.peers, signals);
     indexer_.release();
     shards_.start();
-    std::unique_ptr<DiscoveredWorkers> discovered;
+    std::unique_ptr<app::DiscoveredWorkers> discovered;
     on_first_shard([&] {
       if (discovery != nullptr) {
-        discovered = std::make_unique<DiscoveredWorkers>(
+        discovered = std::make_unique<app::DiscoveredWorkers>(
             indexer_, service_.service == Service::kSelect ? &selection_ : nullptr,
             shards_.shard(0), *connector);
         discovered->start(*discovery);
@@ -273,9 +273,9 @@ class RouterServiceProcess {
                 "workers and book on them; let only gateways and engines reach it",
                 {{"host", service_.host}});
     }
-    announce(settings_, role,
-             fmt::format(R"("url":"http://127.0.0.1:{}","port":{},"replica_sync":"{}")", port, port,
-                         hub_ == nullptr ? "" : "tcp://" + hub_->address()));
+    app::announce(settings_, role,
+                  fmt::format(R"("url":"http://127.0.0.1:{}","port":{},"replica_sync":"{}")", port,
+                              port, hub_ == nullptr ? "" : "tcp://" + hub_->address()));
     signals.wait();
     on_first_shard([&] { discovered.reset(); });
     if (hub_ != nullptr) {
@@ -343,19 +343,20 @@ Status run_router(Invocation& invocation) {
   STATOR_TRY(const ServiceSettings service, read_settings(invocation));
   SystemClock clock;
   Metrics metrics;
-  add_process_metrics(metrics);
+  app::add_process_metrics(metrics);
   Signals signals;
   STATOR_TRY(const auto sources, kv_events::ZmqSources::start(clock, metrics));
-  STATOR_TRY(const auto broker, open_event_carrier(invocation.settings.events, "router", metrics));
+  STATOR_TRY(const auto broker,
+             app::open_event_carrier(invocation.settings.events, "router", metrics));
   RouterServiceProcess process(invocation.settings, service, clock, metrics, *sources);
   std::unique_ptr<discovery::Discovery> discovery;
   std::unique_ptr<session::Connector> connector;
   if (invocation.settings.discovery != "memory" && service.service != Service::kSlots) {
-    STATOR_TRY(discovery, open_discovery(invocation.settings, clock, metrics));
+    STATOR_TRY(discovery, app::open_discovery(invocation.settings, clock, metrics));
     session::GrpcOptions grpc{.tls = service.tls, .client_name = "router"};
     STATOR_TRY(auto sessions, session::make_grpc_connector(std::move(grpc), metrics));
-    STATOR_TRY(connector, carry_events(invocation.settings.events, std::move(sessions),
-                                       broker.get(), clock, metrics));
+    STATOR_TRY(connector, app::carry_events(invocation.settings.events, std::move(sessions),
+                                            broker.get(), clock, metrics));
   }
   STATOR_CHECK(process.open(metrics));
   process.run(signals, discovery.get(), connector.get());

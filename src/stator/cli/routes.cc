@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "stator/cli/admin_server.h"
+#include "stator/app/admin_server.h"
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/terminal.h"
 #include "stator/frontend/endpoints.h"
 #include "stator/json/writer.h"
 
@@ -59,7 +59,7 @@ std::string as_table(const std::vector<frontend::RouteRow>& rows) {
 
 Status run_routes(Invocation& invocation) {
   std::vector<frontend::RouteRow> rows = frontend::list_routes();
-  const auto admin = list_admin_routes();
+  const auto admin = app::list_admin_routes();
   rows.insert(rows.end(), admin.begin(), admin.end());
   print(invocation.options.contains("--json") ? as_json(rows) : as_table(rows));
   return {};

@@ -8,13 +8,13 @@
 #include <string>
 #include <thread>
 
-#include "stator/cli/admin_server.h"
-#include "stator/cli/option_number.h"
-#include "stator/cli/planner_process.h"
-#include "stator/cli/process_metrics.h"
-#include "stator/cli/run_server.h"
-#include "stator/cli/signals.h"
-#include "stator/cli/worker_host.h"
+#include "stator/app/admin_server.h"
+#include "stator/app/option_number.h"
+#include "stator/app/process_metrics.h"
+#include "stator/app/run_server.h"
+#include "stator/app/signals.h"
+#include "stator/app/worker_host.h"
+#include "stator/cli/planner_commands.h"
 #include "stator/core/log.h"
 #include "stator/io/replace_file.h"
 #include "stator/perf/timing_spec.h"
@@ -114,8 +114,8 @@ Result<scaling::ServiceConfig> read_service(const Invocation& invocation) {
   const Settings& settings = invocation.settings;
   const engine::EngineConfig& engine = settings.worker.engine_config;
   const bool simulated = settings.worker.engine == "sim";
-  EngineLimits limits{.max_num_seqs = double{1} * engine.max_num_seqs,
-                      .block_size = double{1} * engine.block_size};
+  app::EngineLimits limits{.max_num_seqs = double{1} * engine.max_num_seqs,
+                           .block_size = double{1} * engine.block_size};
   limits.max_num_batched_tokens = engine.max_num_batched_tokens > 0
                                       ? double{1} * engine.max_num_batched_tokens
                                       : (simulated ? 8192 : 512);
@@ -128,12 +128,12 @@ Result<scaling::ServiceConfig> read_service(const Invocation& invocation) {
   defaults.max_workers =
       simulated ? kSimWorkersMax : std::max(1U, std::thread::hardware_concurrency());
   scaling::ServiceConfig out;
-  STATOR_TRY(out.planner, read_planner_config(invocation, limits, defaults));
+  STATOR_TRY(out.planner, app::read_planner_config(invocation, limits, defaults));
   out.advisory = invocation.options.contains("--advisory");
   if (const auto file = invocation.options.find("--planner-config");
       file != invocation.options.end()) {
     planner::PlannerConfig again;
-    STATOR_CHECK(read_planner_file(file->second, again, out.advisory));
+    STATOR_CHECK(app::read_planner_file(file->second, again, out.advisory));
   }
   if (const auto file = invocation.options.find("--journal"); file != invocation.options.end()) {
     out.journal = file->second;
@@ -178,21 +178,21 @@ Status run_scaled_serve(Invocation& invocation) {
   STATOR_TRY(const auto timing, perf::make_timing(config.timing, settings.worker.sim.linear));
   SystemClock clock;
   Metrics metrics;
-  add_process_metrics(metrics);
+  app::add_process_metrics(metrics);
   Signals signals;
-  STATOR_TRY(auto process, FrontendProcess::create(settings, clock, metrics));
-  STATOR_CHECK(check_model(model_of(invocation), settings));
+  STATOR_TRY(auto process, app::FrontendProcess::create(settings, clock, metrics));
+  STATOR_CHECK(app::check_model(model_of(invocation), settings));
   STATOR_TRY(const PrivateFolder folder, PrivateFolder::create());
   STATOR_TRY(const auto command, worker_command(invocation, folder.path()));
   settings.discovery = fmt::format("file:{}/fleet", folder.path());
-  STATOR_TRY(const auto discovery, open_discovery(settings, clock, metrics));
+  STATOR_TRY(const auto discovery, app::open_discovery(settings, clock, metrics));
   STATOR_TRY(const auto sessions, session::make_grpc_connector({}, metrics));
   STATOR_CHECK(process->start(*discovery, *sessions));
   if (!process->join_port(*discovery, signals)) {
     return {};
   }
   STATOR_TRY(const auto admin,
-             start_admin_server(settings, *process, {*discovery}, clock, metrics));
+             app::start_admin_server(settings, *process, {*discovery}, clock, metrics));
   const auto connector = scaling::make_process_connector(
       {.command = command,
        .prefill_command = {},
@@ -204,12 +204,12 @@ Status run_scaled_serve(Invocation& invocation) {
                                     config.planner.max_workers);
   STATOR_CHECK(connector->set(parts.initial, "start"));
   parts.sources.push_back(scaling::make_own_source([&metrics] { return metrics.render(); }));
-  parts.count_fleet = count_by(*discovery);
+  parts.count_fleet = app::count_by(*discovery);
   STATOR_TRY(const auto planner,
              scaling::PlannerService::start(std::move(config), std::move(parts), clock, metrics));
   uint32_t wanted_port = 0;
   STATOR_CHECK(read_number<uint32_t>(invocation, "--planner-port", 0, 65'535, wanted_port));
-  PlannerServer server(*planner, clock, metrics);
+  app::PlannerServer server(*planner, clock, metrics);
   STATOR_CHECK(server.open("127.0.0.1", static_cast<uint16_t>(wanted_port), metrics),
                "--planner-port");
   if (!wait_for_worker(metrics, signals)) {
@@ -221,7 +221,7 @@ Status run_scaled_serve(Invocation& invocation) {
             {{"url", process->url()},
              {"engine", settings.worker.engine},
              {"planner", fmt::format("http://127.0.0.1:{}/", server.port())}});
-  announce(
+  app::announce(
       settings, "serve",
       fmt::format(R"("url":"{}","port":{},"planner_port":{},"admin_port":{})", process->url(),
                   process->port(), server.port(), admin == nullptr ? -1 : int32_t{admin->port()}));

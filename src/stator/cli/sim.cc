@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
 #include "stator/cli/sim_run.h"
-#include "stator/cli/terminal.h"
 #include "stator/core/clock.h"
 #include "stator/lab/simulator/mooncake_trace.h"
 #include "stator/lab/simulator/report_html.h"
@@ -14,7 +14,7 @@ namespace {
 std::function<void(uint64_t)> make_progress(const Clock& clock) {
   return [&clock, begin = clock.now(), last = clock.now()](uint64_t arrived) mutable {
     const TimePoint now = clock.now();
-    if (stderr_is_terminal() && now - last >= std::chrono::seconds(1)) {
+    if (app::stderr_is_terminal() && now - last >= std::chrono::seconds(1)) {
       last = now;
       const double seconds = std::chrono::duration<double>(now - begin).count();
       print_status(fmt::format("\r\x1b[K{} requests, {:.0f} per second", arrived,
@@ -48,7 +48,7 @@ Result<SimSettings> read_settings(const Invocation& invocation) {
   ConfigSchema schema;
   describe(schema, settings);
   ConfigSchema::Sources sources;
-  sources.env = read_env;
+  sources.env = app::read_env;
   for (const auto& [flag, value] : invocation.options) {
     if (flag == "--config") {
       sources.file = value;
@@ -110,7 +110,7 @@ Status run_sim(Invocation& invocation) {
   }
   run.progress = make_progress(clock);
   STATOR_TRY(const simulator::Report report, simulate(run));
-  if (stderr_is_terminal()) {
+  if (app::stderr_is_terminal()) {
     print_status("\r\x1b[K");
   }
   json.write(render_json(report));

@@ -3,8 +3,8 @@
 
 #include <charconv>
 
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/terminal.h"
 #include "stator/core/log.h"
 #include "stator/lab/fault_sim/fault_simulation.h"
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "stator/cli/terminal.h"
+#include "stator/app/terminal.h"
 #include "stator/core/clock.h"
 #include "stator/lab/loadgen/trace_file.h"
 #include "stator/lab/simulator/cluster.h"

@@ -5,11 +5,11 @@
 #include <charconv>
 #include <optional>
 
+#include "stator/app/engine_servers.h"
+#include "stator/app/run_server.h"
+#include "stator/app/signals.h"
+#include "stator/app/worker_host.h"
 #include "stator/cli/command.h"
-#include "stator/cli/engine_servers.h"
-#include "stator/cli/run_server.h"
-#include "stator/cli/signals.h"
-#include "stator/cli/worker_host.h"
 #include "stator/core/log.h"
 #include "stator/frontend/model_assets.h"
 #include "stator/json/value.h"
@@ -85,7 +85,7 @@ Status read_media(const Options& options, fake_engine::FakeModel& model) {
     model.media = model.media_rules.kinds();
     return {};
   }
-  const auto kinds = read_media_kinds(options.text("--media", ""));
+  const auto kinds = app::read_media_kinds(options.text("--media", ""));
   if (!kinds) {
     return Error(Code::kInvalidArgument,
                  "--media takes image, audio and video with commas between them, or none");
@@ -254,7 +254,7 @@ Status run_servers(const Settings& settings, fake_engine::FakeConfig config,
     faults.clear();
     config.http.port = server->port();
     log::info("sim-server", "ready", {{"port", server->port()}});
-    announce(settings, "sim-server", server->announcement());
+    app::announce(settings, "sim-server", server->announcement());
     std::optional<Duration> away;
     while (!away && !signals.wait_for(kPoll)) {
       away = server->restart_wanted();

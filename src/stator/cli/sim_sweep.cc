@@ -5,9 +5,9 @@
 #include <fstream>
 #include <numeric>
 
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
 #include "stator/cli/sim_run.h"
-#include "stator/cli/terminal.h"
 #include "stator/core/clock.h"
 #include "stator/core/hash.h"
 #include "stator/core/metrics.h"
@@ -121,11 +121,11 @@ class Sweep {
     done_ = 0;
     run_parallel(settings.config.threads, missing.size(), [&](size_t part) {
       simulate_point(missing[part], settings);
-      if (stderr_is_terminal()) {
+      if (app::stderr_is_terminal()) {
         draw_bar(missing.size());
       }
     });
-    if (stderr_is_terminal()) {
+    if (app::stderr_is_terminal()) {
       print_status("\r\x1b[K");
     }
   }

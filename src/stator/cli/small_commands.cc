@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "stator/app/terminal.h"
+#include "stator/app/version.h"
 #include "stator/cli/command.h"
-#include "stator/cli/terminal.h"
-#include "stator/cli/version.h"
 
 namespace stator::cli {
 namespace {
@@ -67,7 +67,7 @@ std::string fish_completion() {
 }  // namespace
 
 Status run_version(Invocation&) {
-  print(fmt::format("stator {}\n", version()));
+  print(fmt::format("stator {}\n", app::version()));
   return {};
 }
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/terminal.h"
 #include "stator/json/writer.h"
 #include "stator/tokenizer/incremental_detokenizer.h"
 #include "stator/tokenizer/tokenizer.h"
@@ -118,7 +118,7 @@ Status as_failure(Status status) {
 
 Status run_lines(Status (*run_line)(const std::string&, Job&), Job& job) {
   size_t number = 0;
-  while (const auto line = read_line()) {
+  while (const auto line = app::read_line()) {
     ++number;
     if (Status status = run_line(*line, job); !status) {
       return as_failure(std::move(status.error()).with_context(fmt::format("line {}", number)));
@@ -151,7 +151,7 @@ Status run_tokenize(Invocation& invocation) {
   if (invocation.options.contains("--jsonl")) {
     return run_lines(encode_line, job);
   }
-  return as_failure(encode_text(read_input(), job));
+  return as_failure(encode_text(app::read_input(), job));
 }
 
 }  // namespace stator::cli

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "stator/app/signals.h"
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
 #include "stator/cli/operator_listener.h"
-#include "stator/cli/signals.h"
-#include "stator/cli/terminal.h"
 #include "stator/core/config.h"
 #include "stator/json/value.h"
 #include "stator/json/writer.h"
@@ -279,7 +279,7 @@ Status run_top(Invocation& invocation) {
   STATOR_TRY(auto headers, read_credentials(invocation));
   STATOR_TRY(const Duration interval, parse_duration(option("--interval", "2s")), "--interval");
   const bool as_lines = invocation.options.contains("--json");
-  const bool once = invocation.options.contains("--once") || !stdout_is_terminal();
+  const bool once = invocation.options.contains("--once") || !app::stdout_is_terminal();
   const Server server(option("--url", "http://127.0.0.1:8000"), std::move(headers));
   SystemClock clock;
   Signals signals;

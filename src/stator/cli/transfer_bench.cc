@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "stator/app/terminal.h"
 #include "stator/cli/command.h"
-#include "stator/cli/terminal.h"
 #include "stator/io/file_descriptor.h"
 #include "stator/json/value.h"
 #include "stator/transfer/agent.h"

@@ -9,16 +9,16 @@
 #include <utility>
 #include <vector>
 
+#include "stator/app/event_carrier.h"
+#include "stator/app/kv_store_discovery.h"
+#include "stator/app/model_hosts.h"
+#include "stator/app/operator_wishes.h"
+#include "stator/app/process_metrics.h"
+#include "stator/app/run_server.h"
+#include "stator/app/signals.h"
+#include "stator/app/system_server.h"
+#include "stator/app/worker_host.h"
 #include "stator/cli/command.h"
-#include "stator/cli/event_carrier.h"
-#include "stator/cli/kv_store_discovery.h"
-#include "stator/cli/model_hosts.h"
-#include "stator/cli/operator_wishes.h"
-#include "stator/cli/process_metrics.h"
-#include "stator/cli/run_server.h"
-#include "stator/cli/signals.h"
-#include "stator/cli/system_server.h"
-#include "stator/cli/worker_host.h"
 #include "stator/core/log.h"
 #include "stator/discovery/discovery.h"
 #include "stator/kv_events/event_publisher.h"
@@ -38,7 +38,7 @@ constexpr Duration kHandOffLimit = std::chrono::seconds(5);
 
 /// The workers of one process, each behind a gRPC service of its own.
 struct ServedWorkers {
-  std::vector<WorkerHost::Worker> hosted;
+  std::vector<app::WorkerHost::Worker> hosted;
   std::shared_ptr<net::ByteBudget> message_budget;  // of all servers of the process
   std::vector<std::unique_ptr<session::WorkerServer>> servers;
   std::unique_ptr<kv_events::NatsConnection> broker;  ///< null: events go over gRPC
@@ -56,7 +56,7 @@ struct ServedWorkers {
   }
   /// Somebody may still fetch a prompt that was computed here.
   bool owe_prompts() const {
-    return std::ranges::any_of(hosted, &WorkerHost::Worker::owes_prompts);
+    return std::ranges::any_of(hosted, &app::WorkerHost::Worker::owes_prompts);
   }
   size_t unsent() const {
     size_t count = 0;
@@ -68,9 +68,9 @@ struct ServedWorkers {
 };
 
 /// Starts telling the broker what the worker's engine does.
-Status publish_events(ServedWorkers& out, const WorkerHost::Worker& worker,
-                      const EventSettings& settings, const Clock& clock, Metrics& metrics) {
-  STATOR_TRY(auto sink, open_durable_sink(settings, *out.broker, worker.record.key));
+Status publish_events(ServedWorkers& out, const app::WorkerHost::Worker& worker,
+                      const app::EventSettings& settings, const Clock& clock, Metrics& metrics) {
+  STATOR_TRY(auto sink, app::open_durable_sink(settings, *out.broker, worker.record.key));
   STATOR_TRY(auto publisher, kv_events::EventPublisher::start(
                                  out.faulty != nullptr ? *out.faulty : *out.broker, worker.record,
                                  worker.engine->events(), clock, metrics, std::move(sink)));
@@ -110,9 +110,9 @@ Status break_link(ServedWorkers& out, const Settings& settings, Metrics& metrics
   return {};
 }
 
-Status serve_worker(ServedWorkers& out, WorkerHost& host, discovery::Discovery& discovery,
+Status serve_worker(ServedWorkers& out, app::WorkerHost& host, discovery::Discovery& discovery,
                     const Settings& settings, const Clock& clock, Metrics& metrics) {
-  STATOR_TRY(WorkerHost::Worker worker, host.make_worker());
+  STATOR_TRY(app::WorkerHost::Worker worker, host.make_worker());
   const auto index = static_cast<uint16_t>(out.hosted.size());
   const uint16_t port = settings.worker.port;
   STATOR_TRY(auto tls, settings.rpc.tls());
@@ -124,7 +124,7 @@ Status serve_worker(ServedWorkers& out, WorkerHost& host, discovery::Discovery& 
            .port = port == 0 ? port : static_cast<uint16_t>(port + index),
            .tls = std::move(tls),
            .message_budget = out.message_budget,
-           .on_wish = [target = WishTarget(worker)](
+           .on_wish = [target = app::WishTarget(worker)](
                           const session::OperatorWish& wish,
                           session::OperatorDone done) { target.carry_out(wish, std::move(done)); }},
           clock, metrics));
@@ -169,7 +169,7 @@ void drain_and_stop(ServedWorkers& workers, const Settings& settings, Signals& s
     }
   }
   const size_t left = workers.in_flight();
-  for (WorkerHost::Worker& worker : workers.hosted) {
+  for (app::WorkerHost::Worker& worker : workers.hosted) {
     worker.engine->stop();
   }
   for (Duration waited{}; waited < kHandOffLimit && workers.unsent() > 0; waited += kDrainPoll) {
@@ -202,37 +202,38 @@ Status run_worker(Invocation& invocation) {
                                                    invocation.settings.worker.listen_host));
   SystemClock clock;
   Metrics metrics;
-  add_process_metrics(metrics);
-  label_fleet_metrics(metrics, invocation.settings);
+  app::add_process_metrics(metrics);
+  app::label_fleet_metrics(metrics, invocation.settings);
   Signals signals;
-  STATOR_TRY(auto discovery, open_discovery(invocation.settings, clock, metrics));
-  const Settings settings = with_store(invocation.settings, *discovery, signals);
-  STATOR_CHECK(check_models(invocation, settings));
-  STATOR_CHECK(check_kv_budgets(
+  STATOR_TRY(auto discovery, app::open_discovery(invocation.settings, clock, metrics));
+  const Settings settings = app::with_store(invocation.settings, *discovery, signals);
+  STATOR_CHECK(app::check_models(invocation, settings));
+  STATOR_CHECK(app::check_kv_budgets(
       settings, static_cast<uint32_t>(std::max<size_t>(1, invocation.positionals.size()))));
   // Outlives everything that talks to it.
-  STATOR_TRY(const auto launched, launch_server(invocation, clock, metrics));
-  STATOR_TRY(const auto servers, connect_servers(settings, signals, clock, metrics));
-  STATOR_TRY(const auto hosts,
-             ModelHosts::open(invocation, settings, clock, metrics, {.servers = servers.get()}));
-  std::unique_ptr<SystemServer> system;  // outlives the workers, which may have wishes to answer
+  STATOR_TRY(const auto launched, app::launch_server(invocation, clock, metrics));
+  STATOR_TRY(const auto servers, app::connect_servers(settings, signals, clock, metrics));
+  STATOR_TRY(const auto hosts, app::ModelHosts::open(invocation, settings, clock, metrics,
+                                                     {.servers = servers.get()}));
+  std::unique_ptr<app::SystemServer>
+      system;  // outlives the workers, which may have wishes to answer
   ServedWorkers workers;
   workers.message_budget = std::make_shared<net::ByteBudget>(
       "grpc_messages", net::GrpcServerOptions::kServerBytesMax, metrics);
-  STATOR_TRY(workers.broker, open_event_carrier(settings.events, "worker", metrics));
+  STATOR_TRY(workers.broker, app::open_event_carrier(settings.events, "worker", metrics));
   STATOR_CHECK(break_link(workers, settings, metrics));
   for (const auto& host : hosts->all()) {
     for (uint32_t i = 0; i < host->count(1); ++i) {
       STATOR_CHECK(serve_worker(workers, *host, *discovery, settings, clock, metrics));
     }
   }
-  STATOR_TRY(system, start_system_server(settings.system, workers.hosted, clock, metrics));
+  STATOR_TRY(system, app::start_system_server(settings.system, workers.hosted, clock, metrics));
   const discovery::InstanceRecord& first = workers.hosted.front().record;
-  announce(
+  app::announce(
       settings, "worker",
       fmt::format(R"("worker_id":"{}","address":"{}","system_port":{})", first.key.worker.value(),
                   first.address, system == nullptr ? -1 : int32_t{system->port()}));
-  wait_and_report(signals, clock, workers.hosted, workers.registrations);
+  app::wait_and_report(signals, clock, workers.hosted, workers.registrations);
   if (system != nullptr) {
     system->close();
   }
