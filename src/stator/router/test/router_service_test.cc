@@ -53,7 +53,7 @@ TEST(RouterService, APreviewSaysWhatWouldBeDecidedAndChangesNothing) {
   EXPECT_EQ(service->preview(prompt.request()).error().code(), Code::kUnavailable);
   service->add_worker(kA);
   service->add_worker(kB);
-  service->apply(kB, prompt.stored());
+  service->index().apply(kB, prompt.stored());
   const std::string before = metrics.render();
 
   for (int i = 0; i < 3; ++i) {
