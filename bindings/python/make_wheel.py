@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--version", required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         files = contents(options.binary, options.version, pathlib.Path(scratch))
     record = f"stator-{options.version}.dist-info/RECORD"
