@@ -124,6 +124,7 @@ Status run_estimate(const Invocation& invocation) {
     STATOR_TRY(text, io::read_file(path, kCsvBytesMax), "--csv");
   }
   STATOR_TRY(const configurator::CsvTable table, configurator::parse_csv(text), path);
+  STATOR_CHECK(configurator::check_columns(table), path);
   const std::string folder = option(invocation, "--database");
   std::map<std::string, std::shared_ptr<const perf::OperatorDatabase>> databases;
   std::vector<std::string> absent;
@@ -161,7 +162,7 @@ Status run_estimate(const Invocation& invocation) {
   }
   for (size_t i = 0; i < rows.size(); ++i) {
     if (!rows[i].error.empty()) {
-      print_status(fmt::format("row {}: {}\n", i + 1, rows[i].error));
+      print_status(rows[i].error + "\n");  // begins with the row's number
     }
   }
   return {};

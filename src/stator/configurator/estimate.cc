@@ -80,18 +80,22 @@ Status read_precision(const Row& row, EngineSpec& spec) {
   std::string_view gemm = row.text("gemm_quant_mode");
   std::string_view experts = row.text("moe_quant_mode");
   const std::string_view precision = row.text("precision");
+  const bool said = !gemm.empty() || !precision.empty();
+  const std::string_view column = gemm.empty() ? "precision" : "gemm_quant_mode";
   if (gemm.empty()) {
-    gemm = precision == "fp8"                                      ? "fp8"
-           : precision == "fp4"                                    ? "nvfp4"
-           : precision == "int4"                                   ? "int4_wo"
-           : precision.empty() && !spec.model.quantization.empty() ? spec.model.quantization
-                                                                   : "bfloat16";
+    gemm = precision == "fp4"                                                     ? "nvfp4"
+           : precision == "int4"                                                  ? "int4_wo"
+           : precision == "int8"                                                  ? "int8_wo"
+           : precision == "bf16" || precision == "fp16" || precision == "float16" ? "bfloat16"
+           : !precision.empty()                                                   ? precision
+           : !spec.model.quantization.empty() ? spec.model.quantization
+                                              : "bfloat16";
     gemm = gemm == "mxfp4" ? "w4a16_mxfp4" : gemm;
   }
   auto weights = perf::find_quant(gemm);
   spec.weights = weights ? *weights : *perf::find_quant("bfloat16");
-  if (!weights && !row.text("gemm_quant_mode").empty()) {
-    return std::move(weights.error()).with_context("gemm_quant_mode");
+  if (!weights && said) {
+    return std::move(weights.error()).with_context(std::string(column));
   }
   spec.experts = spec.weights;
   if (!experts.empty()) {
@@ -135,7 +139,22 @@ std::string_view CsvTable::at(size_t row, std::string_view column) const {
   return index < rows[row].size() ? strip(rows[row][index]) : std::string_view();
 }
 
+Status check_columns(const CsvTable& table) {
+  for (const std::string_view name : {"model_path", "system", "backend", "isl", "osl"}) {
+    if (std::ranges::find(table.columns, name) == table.columns.end()) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("the first line names no column {}; it names {}", name,
+                               fmt::join(table.columns, ", ")));
+    }
+  }
+  return {};
+}
+
 Result<CsvTable> parse_csv(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // spreadsheets begin with it
+  if (text.starts_with(kByteOrderMark)) {
+    text.remove_prefix(kByteOrderMark.size());
+  }
   CsvTable table;
   std::vector<std::string> fields(1);
   bool quoted = false, any = false;
@@ -146,7 +165,9 @@ Result<CsvTable> parse_csv(std::string_view text) {
     }
     const bool is_blank = fields.size() == 1 && fields[0].empty();
     if (table.columns.empty() && !is_blank) {
-      table.columns = fields;
+      for (const std::string& field : fields) {
+        table.columns.emplace_back(strip(field));
+      }
     } else if (!is_blank) {
       if (fields.size() > table.columns.size() || table.rows.size() >= kCsvRowsMax) {
         return Error(

@@ -23,6 +23,8 @@ struct CsvTable {
 inline constexpr size_t kCsvRowsMax = 1'000'000;
 /// kInvalidArgument names the line.
 Result<CsvTable> parse_csv(std::string_view text);
+/// kInvalidArgument names the first column that estimates need and the table lacks.
+Status check_columns(const CsvTable& table);
 
 /// What a row says: which engines, under which load.
 struct RowSpec {

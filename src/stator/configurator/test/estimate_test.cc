@@ -22,6 +22,30 @@ TEST(ParseCsv, ReadsQuotesAndEmptyFields) {
   EXPECT_EQ(table->at(1, "no such column"), "");
 }
 
+TEST(ParseCsv, ReadsWhatSpreadsheetsWrite) {
+  const auto table = parse_csv("\xEF\xBB\xBFmodel_path, isl\r\nm,5\r\n");
+  ASSERT_TRUE(table);
+  EXPECT_EQ(table->at(0, "model_path"), "m");
+  EXPECT_EQ(table->at(0, "isl"), "5");
+  EXPECT_TRUE(check_columns(*table).error().message().contains("no column system"));
+}
+
+TEST(Estimate, PrecisionIsKnownOrRefused) {
+  const std::string head = "model_path,system,backend,isl,osl,precision,batch_size,tp_size\n";
+  const auto table = parse_csv(head +
+                               "Qwen/Qwen3-32B,b200_sxm,vllm,1024,512,bf16,8,2\n"
+                               "Qwen/Qwen3-32B,b200_sxm,vllm,1024,512,nvfp4,8,2\n"
+                               "Qwen/Qwen3-32B,b200_sxm,vllm,1024,512,fp4,8,2\n"
+                               "Qwen/Qwen3-32B,b200_sxm,vllm,1024,512,fp7,8,2\n");
+  ASSERT_TRUE(table);
+  EXPECT_TRUE(check_columns(*table));
+  const auto rows = estimate_rows(*table);
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_LT(rows[1].itl_ms, rows[0].itl_ms);
+  EXPECT_EQ(rows[1].itl_ms, rows[2].itl_ms);
+  EXPECT_TRUE(rows[3].error.contains("precision")) << rows[3].error;
+}
+
 TEST(ParseCsv, NamesTheLine) {
   EXPECT_NE(parse_csv("a\n1,2\n").error().message().find("line 2"), std::string::npos);
   EXPECT_FALSE(parse_csv("a\n\"1"));
