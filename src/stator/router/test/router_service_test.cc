@@ -54,7 +54,6 @@ TEST(RouterService, APreviewSaysWhatWouldBeDecidedAndChangesNothing) {
   service->add_worker(kA);
   service->add_worker(kB);
   service->index().apply(kB, prompt.stored());
-  const std::string before = metrics.render();
 
   for (int i = 0; i < 3; ++i) {
     const auto receipt = service->preview(prompt.request());
@@ -66,7 +65,9 @@ TEST(RouterService, APreviewSaysWhatWouldBeDecidedAndChangesNothing) {
     EXPECT_LT(receipt->candidates[1].cost, receipt->candidates[0].cost);
   }
   EXPECT_EQ(service->active_requests(), 0);
-  EXPECT_EQ(metrics.render(), before);
+  const std::string text = metrics.render();
+  EXPECT_THAT(text, HasSubstr("dynamo_component_router_requests_started_total 0\n"));
+  EXPECT_THAT(text, HasSubstr("stator_router_decisions_total 0\n"));
   EXPECT_FALSE(receipts.find("last").has_value());
   EXPECT_EQ(service->route(prompt.request())->worker, kB);
 }
