@@ -132,7 +132,7 @@ class Trial:
                 nodes = [each["metadata"]["labels"] for each in self.api.list("Node")]
                 if not any(labels.items() <= each.items() for each in nodes):
                     for number in range(8):
-                        self.plane.add_node(f"node-{len(nodes) + number}", 8, dict(labels), DEVICES)
+                        self.plane.add_node(f"node-{len(nodes) + number}", 8, {"topology.kubernetes.io/zone": "z0", **labels}, DEVICES)
         for each in part.values():
             self.add_nodes_for(each)
 
@@ -175,6 +175,8 @@ class Trial:
                 message = re.sub(r'^admission webhook "[^"]*" denied the request: ', "", error.message)
                 return refused(text, message.splitlines()[0][:240])
             watched.append((kind, document["metadata"]["name"]))
+        if not watched:
+            return "skipped", "none of these kinds"
         if suffix:
             return "accepted", f"{pods} pods: not made"
         if re.search(r"ComputeDomain|resourceSharing|deviceClassName|resourceClaims:", text):

@@ -6,7 +6,7 @@ import unittest
 
 import yaml
 
-from control_plane import ControlPlane, eventually, missing
+from control_plane import ApiError, ControlPlane, eventually, missing
 from rig import graph, install, operator_command, start_operator
 
 OLD = "0badcafe"  # the generation of the other operator's workers
@@ -80,9 +80,15 @@ class MoveIn(unittest.TestCase):
         self.assertLessEqual(before.items(), self.pods().items())
 
         # Other workers are a generation of ours; the frontend stays.
-        value = self.api.get("DynamoGraphDeployment", "chat", self.space)
-        value["spec"]["components"][1]["podTemplate"]["spec"]["containers"][0]["args"] = ["changed"]
-        self.api.request("PUT", self.api.path("DynamoGraphDeployment", self.space, "chat"), value)
+        def is_changed() -> bool:
+            value = self.api.get("DynamoGraphDeployment", "chat", self.space)
+            value["spec"]["components"][1]["podTemplate"]["spec"]["containers"][0]["args"] = ["changed"]
+            try:
+                return bool(self.api.request("PUT", self.api.path("DynamoGraphDeployment", self.space, "chat"), value))
+            except ApiError as error:
+                self.assertEqual(error.status, 409)  # its status was written meanwhile
+                return False
+        eventually(is_changed, "other workers are asked for")
         eventually(lambda: self.state() == "successful" and f"chat-worker-{OLD}" not in self.api.names("Deployment", self.space),
                    "the workers have rolled", 240)
         frontend = {uid for uid, name in before.items() if "frontend" in name}
