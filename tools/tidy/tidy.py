@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of CONTRIBUTING.md that a machine can check; run as the test `tidy`.
 
-Exceptions stand in exceptions.txt beside this file, one `rule path` per line. An exception that is no
-longer needed fails, too, so the list only shrinks.
+Exceptions stand in exceptions.txt beside this file, one `rule path` per line, for rules with a figure
+`rule path figure`. An exception that is no longer needed fails, too, and so does a figure that has become
+smaller than the one in the list, so the list only shrinks.
 """
 
 import pathlib
@@ -11,6 +12,8 @@ import functools
 import re
 import subprocess
 import sys
+
+import class_size
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "stator"
@@ -80,8 +83,8 @@ class Tidy:
         self.layers = read_layers()
         self.deps = read_deps()
 
-    def add(self, rule, path, message):
-        self.findings.append((rule, str(path.relative_to(ROOT)), message))
+    def add(self, rule, path, message, figure=0):
+        self.findings.append((rule, str(path.relative_to(ROOT)), message, figure))
 
     def check_includes(self, path, text):
         module = module_of(path, self.layers)
@@ -161,13 +164,18 @@ class Tidy:
 
     def run(self):
         files = sorted(p for p in SRC.rglob("*") if p.suffix in (".cc", ".h"))
+        sizes = class_size.ClassSizes()
         for path in files:
             text = path.read_text()
+            if not {"test", "bench"} & set(path.parts):
+                sizes.add(path, module_of(path, self.layers), code_only(text), text)
             self.check_includes(path, text)
             self.check_text(path, text)
             self.check_banned(path, text)
             if path.suffix == ".cc" and "test" not in path.parts:
                 self.check_functions(path, text)
+        for rule, path, message, figure in sizes.findings():
+            self.add(rule, path, message, figure)
         self.check_targets(files)
         self.check_readmes()
         return self.findings
@@ -197,18 +205,21 @@ def compile_headers(compiler):
 def main():
     if len(sys.argv) == 3 and sys.argv[1] == "--compile-headers":
         return compile_headers(sys.argv[2])
-    allowed = set()
+    allowed = {}
     for line in (pathlib.Path(__file__).parent / "exceptions.txt").read_text().splitlines():
         if line.strip() and not line.startswith("#"):
-            allowed.add(tuple(line.split()[:2]))
-    findings = Tidy().run()
-    used = {(rule, path) for rule, path, _ in findings}
-    bad = [f for f in findings if (f[0], f[1]) not in allowed]
-    for rule, path, message in bad:
+            rule, path, *figure = line.split("#")[0].split()
+            allowed[(rule, path)] = int(figure[0]) if figure else 0
+    worst = {}
+    for rule, path, _, figure in (findings := Tidy().run()):
+        worst[(rule, path)] = max(figure, worst.get((rule, path), 0))
+    bad = [f for f in findings if f[3] > allowed.get((f[0], f[1]), -1)]
+    for rule, path, message, _ in bad:
         print(f"{path}: [{rule}] {message}")
-    stale = sorted(allowed - used)
+    stale = sorted(key for key, figure in allowed.items() if worst.get(key, -1) < figure)
     for rule, path in stale:
-        print(f"tools/tidy/exceptions.txt: [{rule}] {path} is no longer needed; remove the line")
+        left = worst.get((rule, path))
+        print(f"tools/tidy/exceptions.txt: [{rule}] {path} is " + ("no longer needed; remove the line" if left is None else f"down to {left}: write that"))
     print(f"tidy: {len(bad)} findings, {len(stale)} stale exceptions, {len(allowed)} exceptions")
     return 1 if bad or stale else 0
 
