@@ -158,6 +158,7 @@ QueueItem Dispatcher::item_of(const RouteRequest& request, const QueueHints& hin
     return per_worker ? std::optional(*per_worker * workers) : std::nullopt;
   };
   const ClassLimits& limits = last_class_->per_worker;
+  item.is_class = true;
   item.tenant = last_class_->name;
   item.tenant_weight = static_cast<double>(last_class_->quantum) / queue_.config().quantum_tokens;
   item.order = last_class_->order;
@@ -205,7 +206,16 @@ Result<std::variant<Decision, Dispatcher::Id>> Dispatcher::submit(const RouteReq
   const bool nobody_before =
       last_class_ == nullptr ? queue_.empty() : queue_.backlog(last_class_->name).requests == 0;
   if (readiness == Router::Readiness::kReady && nobody_before) {
-    return router_->decide(known, wall);
+    Decision decision = router_->decide(known, wall);
+    if (last_class_ == nullptr && !hints.tenant.empty()) {
+      const uint64_t cached = uint64_t{decision.overlap_blocks} * known.block_size;
+      queue_.charge(hints.tenant, hints.tenant_weight,
+                    static_cast<double>(known.prompt_tokens -
+                                        std::min<uint64_t>(cached, known.prompt_tokens)) +
+                        1,
+                    hints.arrival);
+    }
+    return decision;
   }
   STATOR_TRY(const Id id, wait(known, hints, outlook ? *outlook : router_->look_ahead(known)));
   return id;

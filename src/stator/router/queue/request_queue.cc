@@ -22,6 +22,13 @@ constexpr std::array<std::pair<std::string_view, QueueOrder>, 4> kOrders = {{
 // Tenants beyond the bound.
 constexpr std::string_view kOthers = "\x01others";
 
+// Long against a burst, short against the patience of who sent one.
+constexpr double kUsageHalfLifeSeconds = 20;
+// Below it, a tenant that is idle is forgotten.
+constexpr double kUsageTokensMin = 1;
+// Who used so many times the mean of all goes last.
+constexpr double kOverShare = 1.1;
+
 double seconds(TimePoint time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
@@ -117,6 +124,7 @@ std::expected<RequestQueue::Id, Shed> RequestQueue::push(const QueueItem& item) 
   if (const auto reached = limit_reached(item)) {
     return std::unexpected(*reached);
   }
+  now_ = std::max(now_, item.arrival);
   const Id id = next_id_++;
   const Key key{item.strict_priority, score_of(item), id};
   auto flow = std::ranges::find(flows_, item.tenant, &Flow::tenant);
@@ -139,7 +147,8 @@ std::expected<RequestQueue::Id, Shed> RequestQueue::push(const QueueItem& item) 
                              .arrival = item.arrival,
                              .prompt_tokens = item.prompt_tokens,
                              .cached_tokens = item.cached_tokens,
-                             .bytes = item.bytes});
+                             .bytes = item.bytes,
+                             .is_class = item.is_class});
   by_arrival_.emplace(item.arrival, id);
   by_priority_[item.strict_priority].insert(id);
   bytes_ += item.bytes;
@@ -149,15 +158,94 @@ std::expected<RequestQueue::Id, Shed> RequestQueue::push(const QueueItem& item) 
 }
 
 std::optional<RequestQueue::Id> RequestQueue::make_room(const QueueItem& item) {
-  if (by_priority_.empty() || by_priority_.begin()->first >= item.strict_priority) {
+  std::optional<Id> id;
+  if (!by_priority_.empty() && by_priority_.begin()->first < item.strict_priority) {
+    id = *by_priority_.begin()->second.rbegin();
+  } else {
+    id = last_of_the_longest(item);
+  }
+  if (!id || limit_reached(item, &entries_.at(*id))) {
     return std::nullopt;
   }
-  const Id id = *by_priority_.begin()->second.rbegin();
-  if (limit_reached(item, &entries_.at(id))) {
-    return std::nullopt;
-  }
-  take_out(id);
+  take_out(*id);
   return id;
+}
+
+/// Who floods the queue must not keep the others out of it (buffer stealing, McKenney 1990).
+std::optional<RequestQueue::Id> RequestQueue::last_of_the_longest(const QueueItem& item) const {
+  const auto waiting = [](const Flow& flow) {
+    return static_cast<double>(flow.backlog.prompt_tokens) / flow.weight;
+  };
+  const auto longest = std::ranges::max_element(flows_, {}, waiting);
+  if (item.is_class || longest == flows_.end() || longest->tenant == item.tenant) {
+    return std::nullopt;
+  }
+  const Backlog own = backlog(item.tenant);
+  if (waiting(*longest) <=
+      static_cast<double>(own.prompt_tokens + item.prompt_tokens) / item.tenant_weight) {
+    return std::nullopt;
+  }
+  std::optional<Key> last;
+  for (const auto& [lane, keys] : longest->lanes) {
+    last = !last || *last < *keys.rbegin() ? *keys.rbegin() : *last;
+  }
+  return last->strict_priority > item.strict_priority ? std::nullopt : std::optional(last->id);
+}
+
+double RequestQueue::used_lately(const Usage& usage) const {
+  const double age = std::chrono::duration<double>(now_ - usage.at).count();
+  return usage.tokens * std::exp2(-std::max(0.0, age) / kUsageHalfLifeSeconds);
+}
+
+void RequestQueue::charge(std::string_view tenant, double weight, double tokens, TimePoint now) {
+  now_ = std::max(now_, now);
+  if (tenant.empty()) {
+    return;
+  }
+  auto known = used_.find(tenant);
+  if (known == used_.end()) {
+    if (used_.size() >= config_.tenants_max) {
+      absl::erase_if(
+          used_, [this](const auto& entry) { return used_lately(entry.second) < kUsageTokensMin; });
+    }
+    if (used_.size() >= config_.tenants_max) {
+      return;  // as many as take turns: further ones count as newcomers
+    }
+    known = used_.emplace(std::string(tenant), Usage{}).first;
+  }
+  known->second = {used_lately(known->second) + tokens / weight, now_};
+}
+
+/// The mean of those that used anything.
+double RequestQueue::share_lately() const {
+  double sum = 0;
+  size_t count = 0;
+  for (const auto& [tenant, usage] : used_) {
+    const double used = used_lately(usage);
+    sum += used;
+    count += used >= kUsageTokensMin ? 1 : 0;
+  }
+  return count == 0 ? 0 : sum / static_cast<double>(count);
+}
+
+/// Takes the heads out of whom had more than their share, if others have work that can run.
+void RequestQueue::keep_within_shares(std::vector<std::optional<Key>>& heads) const {
+  if (used_.size() < 2) {
+    return;
+  }
+  const double limit = kOverShare * share_lately();
+  std::vector<bool> beyond(flows_.size());
+  bool others = false;
+  for (size_t i = 0; i < flows_.size(); ++i) {
+    const auto usage = used_.find(flows_[i].tenant);
+    beyond[i] = usage != used_.end() && used_lately(usage->second) > limit;
+    others = others || (heads[i] && !beyond[i]);
+  }
+  for (size_t i = 0; others && i < flows_.size(); ++i) {
+    if (beyond[i]) {
+      heads[i].reset();
+    }
+  }
 }
 
 std::optional<RequestQueue::Key> RequestQueue::runnable_head(const Flow& flow,
@@ -189,9 +277,12 @@ std::optional<RequestQueue::Id> RequestQueue::pop(const std::function<bool(Id)>&
   const auto quantum = [this](const Flow& flow) { return config_.quantum_tokens * flow.weight; };
   Answers answers;
   std::vector<std::optional<Key>> heads(flows_.size());
-  double rounds = -1;  // whole rounds without a dispatch that can be given at once
   for (size_t i = 0; i < flows_.size(); ++i) {
     heads[i] = runnable_head(flows_[i], can_run, answers);
+  }
+  keep_within_shares(heads);
+  double rounds = -1;  // whole rounds without a dispatch that can be given at once
+  for (size_t i = 0; i < flows_.size(); ++i) {
     if (heads[i]) {
       const double missing = cost_of(heads[i]->id) - flows_[i].deficit;
       const double needed = std::max(0.0, std::ceil(missing / quantum(flows_[i])));
@@ -217,6 +308,9 @@ std::optional<RequestQueue::Id> RequestQueue::pop(const std::function<bool(Id)>&
       const double cost = cost_of(id);
       if (flow.deficit >= cost) {
         flow.deficit -= cost;
+        if (!entries_.at(id).is_class && flow.tenant != kOthers) {
+          charge(flow.tenant, flow.weight, cost, now_);
+        }
         take_out(id);
         return id;
       }
@@ -270,6 +364,7 @@ bool RequestQueue::remove(Id id) {
 }
 
 std::vector<RequestQueue::Id> RequestQueue::expire(TimePoint now) {
+  now_ = std::max(now_, now);
   std::vector<Id> late;
   while (config_.wait_max > Duration::zero() && !by_arrival_.empty() &&
          now - by_arrival_.begin()->first > config_.wait_max) {

@@ -64,6 +64,8 @@ struct QueueItem {
   Duration predicted_work{};
   std::optional<QueueOrder> order{};  ///< within its tenant; unset: the queue's
   ClassLimits limits{};               ///< of its tenant alone, beside the queue's
+  /// Its `tenant` is a class of requests: shares are as its quantum says, whatever was used before.
+  bool is_class = false;
 };
 
 /// Why a request was not queued, or not kept.
@@ -76,12 +78,16 @@ std::string_view describe(Shed shed);
 /// Requests that wait for a worker with room. A pure core; one thread at a time.
 ///
 /// Tenants take turns by deficit round robin (Shreedhar and Varghese 1996) in uncached prompt
-/// tokens, so that what a tenant gets does not depend on how much it sends. Within a tenant order
-/// is (strict priority, the order's score, arrival). Requests that may only go to certain workers
-/// wait in lanes of their own, so that a busy worker holds up nobody else.
+/// tokens, so that what a tenant gets does not depend on how much it sends. Those that had more
+/// than their share lately (half of their use is forgotten in 20 s) take turns behind the others:
+/// a burst of somebody who asks for little meets an idle fleet, not another one's flood. A full
+/// queue takes a newcomer in place of the last of who fills it. Within a tenant order is (strict
+/// priority, the order's score, arrival). Requests that may only go to certain workers wait in
+/// lanes of their own, so that a busy worker holds up nobody else.
 ///
 /// Q1  Sums of requests, bytes and tokens are those of the requests inside, and within the limits.
-/// Q2  A tenant that has work and whose head may run is served within one round of the others.
+/// Q2  A tenant that has work and whose head may run is served within one round of the others that
+///     had no more than it; use fades, so nobody is behind for good.
 /// Q3  A tenant without requests has no deficit and takes no memory.
 class RequestQueue {
  public:
@@ -93,13 +99,16 @@ class RequestQueue {
   /// The id, or the limit that is reached.
   std::expected<Id, Shed> push(const QueueItem& item);
   /// For an item that push() refused: takes out the newest of the lowest strict priority below its
-  /// own, if that makes it fit. None otherwise.
+  /// own, else the last of the tenant that has the most waiting for its weight, unless that is the
+  /// item's own, if that makes it fit. None otherwise.
   std::optional<Id> make_room(const QueueItem& item);
   /// Takes the next request out; none when no head can run. `can_run` is asked once per lane and
   /// call, with that lane's best request.
   std::optional<Id> pop(const std::function<bool(Id)>& can_run);
   /// Takes it out wherever it is; false when it is not here.
   bool remove(Id id);
+  /// A tenant got work that did not wait here. None for the tenant without a name.
+  void charge(std::string_view tenant, double weight, double tokens, TimePoint now);
   /// Takes out and returns those that have waited longer than wait_max.
   std::vector<Id> expire(TimePoint now);
 
@@ -146,6 +155,12 @@ class RequestQueue {
     uint32_t prompt_tokens = 0;
     uint32_t cached_tokens = 0;
     uint64_t bytes = 0;
+    bool is_class = false;
+  };
+  /// What a tenant was given lately, in uncached prompt tokens per weight.
+  struct Usage {
+    double tokens = 0;
+    TimePoint at{};
   };
   using Answers = FlatMap<uint64_t, bool>;  // lane → whether its best request can run
 
@@ -156,6 +171,10 @@ class RequestQueue {
                                    Answers& answers) const;
   double cost_of(Id id) const;
   void take_out(Id id);
+  double used_lately(const Usage& usage) const;
+  double share_lately() const;
+  void keep_within_shares(std::vector<std::optional<Key>>& heads) const;
+  std::optional<Id> last_of_the_longest(const QueueItem& item) const;
 
   const QueueConfig config_;
   const QueueOrder order_;
@@ -169,6 +188,8 @@ class RequestQueue {
   uint64_t bytes_ = 0;
   uint64_t prompt_tokens_ = 0;
   uint64_t cached_tokens_ = 0;
+  TimePoint now_{};                   // as far as it was told
+  FlatMap<std::string, Usage> used_;  // of tenants that used something lately; at most tenants_max
 };
 
 }  // namespace stator::router
