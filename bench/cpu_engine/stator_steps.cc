@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step costs around the model: planning, sampling, committing, KV events. The model is none: its logits are there already.
-//   stator_steps SEQUENCES VOCABULARY TEMPERATURE [STEPS]
+//   stator_steps SEQUENCES VOCABULARY TEMPERATURE [STEPS [TOP_K [TOP_P [MIN_P]]]]
 // Sequences end after 256 tokens and others begin. Prints microseconds of CPU time per step, median and 99th percentile, by part.
 #include <algorithm>
 #include <array>
@@ -26,14 +26,15 @@ double now_us() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1000;
 }
 
-inference::EngineRequest request(uint64_t id, uint32_t vocabulary, float temperature) {
+inference::EngineRequest request(uint64_t id, uint32_t vocabulary,
+                                 const inference::SamplingParams& sampling) {
   inference::EngineRequest out;
   out.key.request = RequestId(id);
   for (uint32_t i = 0; i < 64; ++i) {
     out.tokens.push_back(static_cast<TokenId>((id * 977 + i) % vocabulary));
   }
   out.stop.max_tokens = 256;
-  out.sampling.temperature = temperature;
+  out.sampling = sampling;
   out.sampling.seed = static_cast<int64_t>(id);
   return out;
 }
@@ -47,12 +48,17 @@ double percentile(std::vector<double>& values, double share) {
 
 int main(int argc, char** argv) {
   if (argc < 4) {
-    std::fprintf(stderr, "stator_steps SEQUENCES VOCABULARY TEMPERATURE [STEPS]\n");
+    std::fprintf(stderr,
+                 "stator_steps SEQUENCES VOCABULARY TEMPERATURE [STEPS [TOP_K [TOP_P [MIN_P]]]]\n");
     return 2;
   }
   const auto sequences = static_cast<uint32_t>(std::atoi(argv[1]));
   const auto vocabulary = static_cast<uint32_t>(std::atoi(argv[2]));
-  const auto temperature = static_cast<float>(std::atof(argv[3]));
+  inference::SamplingParams sampling;
+  sampling.temperature = static_cast<float>(std::atof(argv[3]));
+  sampling.top_k = argc > 5 ? std::atoi(argv[5]) : 0;
+  sampling.top_p = argc > 6 ? static_cast<float>(std::atof(argv[6])) : 1.0F;
+  sampling.min_p = argc > 7 ? static_cast<float>(std::atof(argv[7])) : 0.0F;
   const int steps = argc > 4 ? std::atoi(argv[4]) : 2000;
   EngineConfig config;
   config.max_num_seqs = sequences;
@@ -73,7 +79,7 @@ int main(int argc, char** argv) {
   uint64_t next_id = 0;
   for (int step = 0; step < steps; ++step) {
     while (scheduler.running_count() + scheduler.waiting_count() < sequences) {
-      (void)scheduler.add(SessionId(1), request(next_id, vocabulary, temperature), TimePoint{});
+      (void)scheduler.add(SessionId(1), request(next_id, vocabulary, sampling), TimePoint{});
       ++next_id;
     }
     for (size_t row = 0; row < sequences; ++row) {
@@ -87,7 +93,7 @@ int main(int argc, char** argv) {
     for (size_t i = 0; i < plan.slices.size(); ++i) {
       const SequenceSlice& slice = plan.slices[i];
       const auto logits = std::span(rows).subspan(i * vocabulary, vocabulary);
-      if (cpu::all_finite(logits)) {
+      if (sampler.look(logits)) {
         sampled[i].token = sampler
                                .sample({.logits = logits,
                                         .prompt = slice.tokens.first(slice.prompt_tokens),
@@ -95,7 +101,7 @@ int main(int argc, char** argv) {
                                         .params = slice.sampling,
                                         .stop = slice.stop,
                                         .key = cpu::draw_key(*slice.sampling, 0, slice.sequence),
-                                        .finite = true})
+                                        .looked_at = true})
                                .token;
       }
     }

@@ -73,7 +73,7 @@ CpuModelRunner::CpuModelRunner(Private /*key*/, std::shared_ptr<const Model> mod
       team_(config.threads),
       forward_(
           {.model = *model_, .kernels = kernels_for(config.isa), .team = team_, .cache = cache_}),
-      sampler_(model_->config.vocab_size) {}
+      sampler_(model_->config.vocab_size, kernels_for(config.isa)) {}
 
 void CpuModelRunner::copy_blocks(std::span<const kv::BlockCopy> copies) {
   for (const auto& [direction, block, slot] : copies) {
@@ -179,7 +179,7 @@ void CpuModelRunner::flush(std::span<const SequenceSlice> slices, std::span<Samp
 
 void CpuModelRunner::use_logits(const SequenceSlice& slice, const Wanted& wanted,
                                 std::span<float> logits, Sampled& out) {
-  if (!all_finite(logits)) {
+  if (!sampler_.look(logits)) {
     if (wanted.next > slice.tokens.size()) {
       std::ranges::lower_bound(guesses_, wanted.slice, {}, &Guess::slice)->wrong = true;
       return;  // a token of the sequence's own will tell
@@ -192,7 +192,7 @@ void CpuModelRunner::use_logits(const SequenceSlice& slice, const Wanted& wanted
   }
   if (wanted.next < slice.tokens.size()) {
     out.prompt.push_back(
-        compute_logprobs(logits, slice.tokens[wanted.next], slice.sampling->logprobs.value_or(0)));
+        sampler_.logprobs(logits, slice.tokens[wanted.next], slice.sampling->logprobs.value_or(0)));
     return;
   }
   if (wanted.next == slice.tokens.size()) {
@@ -230,7 +230,7 @@ SampleResult CpuModelRunner::sample(const SequenceSlice& slice, std::span<const 
                           .params = slice.sampling,
                           .stop = slice.stop,
                           .key = draw_key(*slice.sampling, seed_, slice.sequence),
-                          .finite = true,
+                          .looked_at = true,
                           .allowed = mask.allowed,
                           .may_end = mask.may_end});
 }

@@ -126,6 +126,60 @@ struct HeadRows {
   int64_t dim = 0;     ///< head_dim, a multiple of 16
 };
 
+/// Tokens of 16 blocks: block 16 s + j are the tokens 256 s + j, 256 s + j + 16, …, 16 of them, so
+/// that their maxima are vectors.
+inline constexpr int64_t kSuperBlock = kLanes * kLanes;
+
+/// Blocks of 16 tokens that race for being drawn (sampler.h).
+struct RaceBlocks {
+  const float* maxima = nullptr;  ///< of block_maxima()
+  int64_t count = 0;              ///< blocks
+  float temperature = 1;
+  uint64_t key = 0;  ///< block b is keyed with key + b
+};
+
+/// One block.
+struct RaceMembers {
+  const float* logits = nullptr;  ///< 16, in order
+  float temperature = 1;
+  float first = 0;      ///< a lower bound of the first arrival
+  uint32_t leader = 0;  ///< whose it is
+  uint64_t key = 0;     ///< member i is keyed with key + 16 i
+};
+
+/// The softmax mass of some tokens, in units of 2^-30 of the likeliest token's: whole numbers, so
+/// that sums do not depend on their order.
+struct MassQuery {
+  const float* logits = nullptr;
+  int64_t count = 0;
+  const float* maxima = nullptr;  ///< of block_maxima()
+  float highest = 0;
+  float temperature = 1;
+  float least = 0;     ///< counted are logits from here on, if they are
+  float above = 0;     ///< higher than this, or equal to it and
+  int64_t before = 0;  ///< of a token below this
+};
+
+/// What sampling asks of rows of logits. Any count; nothing is read behind it.
+struct SamplingKernels {
+  /// maxima[b] = the highest logit of block b, for whole super blocks; −∞ where a block has none.
+  /// Returns the highest of all, NaN if one is infinite or no number.
+  float (*block_maxima)(const float* logits, int64_t count, float* maxima) = nullptr;
+  /// The first index from `from` on whose value is above `than`; `count` if there is none.
+  int64_t (*find_above)(const float* values, int64_t from, int64_t count, float than) = nullptr;
+  int64_t (*count_above)(const float* values, int64_t count, float than) = nullptr;
+  /// bounds[b] ≥ what a token of block b can score in the race; returns the highest of them.
+  float (*race_bounds)(const RaceBlocks& blocks, float* bounds) = nullptr;
+  /// A bit per member that may score `best` or more.
+  uint32_t (*race_members)(const RaceMembers& members, float best) = nullptr;
+  uint64_t (*mass)(const MassQuery& query) = nullptr;
+  /// Σ e^(logit − highest).
+  double (*exp_sum)(const float* logits, int64_t count, float highest) = nullptr;
+  /// Logits whose bit is not set become −∞; bits that are missing count as not set.
+  void (*keep_allowed)(const uint64_t* allowed, int64_t words, float* logits,
+                       int64_t count) = nullptr;
+};
+
 /// Vectors have room for a multiple of 16, and behind `count` they hold zeros; nothing needs
 /// alignment.
 struct Kernels {
@@ -170,6 +224,8 @@ struct Kernels {
   void (*add_values)(const float* weights, const HeadRows& values, float* out) = nullptr;
   /// x *= factor.
   void (*scale)(float* x, float factor, int64_t count) = nullptr;
+
+  SamplingKernels sampling;
 };
 
 /// The best set this CPU can run.

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <numeric>
 
 #include "stator/core/random.h"
 
@@ -16,19 +15,9 @@ namespace {
 
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
 constexpr float kLogprobFloor = -9999.0F;
-// The smallest distance of a 53-bit uniform from 1 is 2^-54, so no Gumbel draw exceeds −ln(2^-54).
-constexpr double kGumbelMax = 37.5;
-
 constexpr float kHighest = std::numeric_limits<float>::max();
-
-/// −∞ if there is none; a NaN is none.
-float highest(std::span<const float> logits) {
-  float best = kBanned;
-  for (const float logit : logits) {
-    best = logit > best ? logit : best;
-  }
-  return best;
-}
+constexpr auto kBlock = static_cast<size_t>(kLanes);  // tokens of a block, blocks of a super block
+constexpr auto kSuper = static_cast<size_t>(kSuperBlock);
 
 /// NaN counts as −∞, and nothing is beyond the highest float: differences of logits are numbers.
 float tame(float logit) {
@@ -41,40 +30,75 @@ void tame(std::span<float> logits) {
   }
 }
 
-// What looks at whole vocabularies uses plain arrays of lanes, which compilers turn into vectors.
-constexpr size_t kScanLanes = 16;
-
-/// No Gumbel draw of these bits is above this: −ln(−ln(u)) ≤ −ln(1 − u), and of 1 − u the power of
-/// two below it is known. A look at one number spares two logarithms.
-double gumbel_bound(uint64_t bits) {
-  constexpr double kLn2 = 0.69314718055995;
-  const auto width = std::bit_width((uint64_t{1} << 53U) - bits);
-  return (55.0 - static_cast<double>(width)) * kLn2;
+uint64_t step_key_of(uint64_t key, uint64_t index) {
+  return mix64(key ^ mix64(index));
 }
 
-/// Uniform in (0, 1) from 53 bits.
-double uniform_of(uint64_t bits) {
-  return (static_cast<double>(bits) + 0.5) * 0x1.0p-53;
+size_t block_of(TokenId token) {
+  return token / kSuper * kBlock + token % kBlock;
+}
+size_t member_of(TokenId token) {
+  return token / kBlock % kBlock;
+}
+/// Its first token; the others follow 16 apart.
+size_t begin_of(size_t block) {
+  return block / kBlock * kSuper + block % kBlock;
+}
+
+uint64_t block_hash(uint64_t step_key, size_t block) {
+  return mix64(step_key + block);
+}
+
+/// Exponential with mean 1, from the upper 53 bits.
+double exponential_of(uint64_t hash) {
+  return -std::log1p(-(static_cast<double>(hash >> 11U) + 0.5) * 0x1.0p-53);
+}
+
+/// A little less than exponential_of(), without a logarithm: −ln(1 − v) ≥ v + v²/2 + v³/3.
+float at_least(uint64_t hash) {
+  const float v = static_cast<float>(hash >> 40U) * 0x1p-24F;
+  return v * (1 + v * (0.5F + v * 0.333333F)) * (1 - 0x1p-21F);
+}
+
+/// The first of 16 exponentials, and which it is: the lowest bits are in no exponential_of().
+double first_arrival(uint64_t block_hash) {
+  return exponential_of(block_hash) / static_cast<double>(kBlock);
+}
+size_t first_member(uint64_t block_hash) {
+  return block_hash % kBlock;
+}
+
+uint64_t token_key_of(uint64_t step_key) {
+  constexpr uint64_t kTokens = 0x5BF0'3635'DEE3'9E1DULL;
+  return mix64(step_key ^ kTokens);
+}
+/// What another token of the block adds to the first arrival: exponentials have no memory.
+double later_by(uint64_t token_key, TokenId token) {
+  return exponential_of(mix64(token_key + token));
+}
+
+/// The next lower float: `x > below(y)` is `x ≥ y`.
+float below(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if (value == 0) {
+    return -std::numeric_limits<float>::denorm_min();
+  }
+  return value == kBanned ? value : std::bit_cast<float>(value > 0 ? bits - 1 : bits + 1);
+}
+
+/// Floats in their order, as integers.
+int64_t order_of(float value) {
+  const auto bits = std::bit_cast<int32_t>(value);
+  return bits >= 0 ? bits : bits ^ INT32_MAX;
+}
+float float_at(int64_t order) {
+  const auto bits = static_cast<int32_t>(order);
+  return std::bit_cast<float>(bits >= 0 ? bits : bits ^ INT32_MAX);
 }
 
 bool has_penalties(const inference::SamplingParams& params) {
   return params.repetition_penalty != 1.0F || params.frequency_penalty != 0.0F ||
          params.presence_penalty != 0.0F;
-}
-
-void filter(const EffectiveSampling& effective, std::span<float> logits) {
-  for (float& logit : logits) {
-    logit = tame(logit / effective.temperature);
-  }
-  if (effective.min_p > 0.0F) {
-    apply_min_p(effective.min_p, logits);
-  }
-  if (effective.top_k > 0) {
-    apply_top_k(effective.top_k, logits);
-  }
-  if (effective.top_p < 1.0F) {
-    apply_top_p(effective.top_p, logits);
-  }
 }
 
 }  // namespace
@@ -97,85 +121,12 @@ uint64_t draw_key(const inference::SamplingParams& params, uint64_t runner_seed,
   return mix64(mix64(runner_seed) ^ sequence);
 }
 
-inference::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, uint32_t top) {
-  const double maximum = highest(raw);
-  double sum = 0;
-  for (const float logit : raw) {
-    sum += std::isnan(logit) ? 0 : std::exp(logit - maximum);
-  }
-  const double log_sum = maximum + std::log(sum);
-  const auto entry = [&](TokenId id, uint32_t rank) {
-    const auto logprob = static_cast<float>(raw[id] - log_sum);
-    // Written so that NaN (every logit −∞) becomes the floor, too.
-    return inference::TokenLogprob{
-        .token = id, .logprob = logprob > kLogprobFloor ? logprob : kLogprobFloor, .rank = rank};
-  };
-  // Orders NaN, too.
-  const auto value_of = [&](TokenId id) { return std::isnan(raw[id]) ? kBanned : raw[id]; };
-  const auto rank_of = [&](TokenId id) {
-    const float own = value_of(id);
-    const auto likelier = std::ranges::count_if(raw, [&](float other) { return other > own; });
-    return static_cast<uint32_t>(likelier) + 1;
-  };
-  inference::TokenLogprobs result;
-  result.sampled = entry(token, rank_of(token));
-  const size_t count = std::min<size_t>(top, raw.size());
-  if (count == 0) {
-    return result;
-  }
-  std::vector<TokenId> order(raw.size());
-  std::iota(order.begin(), order.end(), TokenId{0});
-  const auto end = order.begin() + static_cast<ptrdiff_t>(count);
-  std::partial_sort(order.begin(), end, order.end(), [&](TokenId a, TokenId b) {
-    return value_of(a) != value_of(b) ? value_of(a) > value_of(b) : a < b;
-  });
-  for (size_t i = 0; i < count; ++i) {
-    // Equal logits share the rank of the first of them.
-    const bool tie = i > 0 && value_of(order[i]) == value_of(order[i - 1]);
-    result.top.push_back(
-        entry(order[i], tie ? result.top.back().rank : static_cast<uint32_t>(i) + 1));
-  }
-  return result;
-}
-
-void apply_mask(std::span<const uint64_t> allowed, bool may_end,
-                const inference::StopConditions* stop, std::span<float> logits) {
-  std::vector<std::pair<TokenId, float>> ends;
-  if (may_end && stop != nullptr) {
-    const auto keep = [&](const std::vector<TokenId>& ids) {
-      for (const TokenId id : ids) {
-        if (id < logits.size()) {
-          ends.emplace_back(id, logits[id]);
-        }
-      }
-    };
-    if (!stop->ignore_eos) {
-      keep(stop->eos_token_ids);
-    }
-    keep(stop->stop_token_ids);
-  }
-  for (size_t word = 0; word * 64 < logits.size(); ++word) {
-    const uint64_t bits = word < allowed.size() ? allowed[word] : 0;
-    const size_t end = std::min(logits.size(), word * 64 + 64);
-    if (bits == 0) {
-      std::fill(logits.begin() + static_cast<ptrdiff_t>(word * 64),
-                logits.begin() + static_cast<ptrdiff_t>(end), kBanned);
-    } else if (bits != ~uint64_t{0}) {
-      for (size_t id = word * 64; id < end; ++id) {
-        logits[id] = (bits >> (id % 64) & 1U) != 0 ? logits[id] : kBanned;
-      }
-    }
-  }
-  if (stop != nullptr) {
-    for (const TokenId id : stop->eos_token_ids) {
-      if (id < logits.size()) {
-        logits[id] = kBanned;
-      }
-    }
-  }
-  for (const auto& [id, logit] : ends) {
-    logits[id] = logit;
-  }
+double arrival(uint64_t key, uint64_t index, TokenId token) {
+  const uint64_t step_key = step_key_of(key, index);
+  const uint64_t hash = block_hash(step_key, block_of(token));
+  const double first = first_arrival(hash);
+  return member_of(token) == first_member(hash) ? first
+                                                : first + later_by(token_key_of(step_key), token);
 }
 
 void ban_stop_tokens(const inference::StopConditions& stop, size_t generated,
@@ -200,115 +151,95 @@ void add_logit_bias(const inference::SamplingParams& params, std::span<float> lo
   }
 }
 
-void apply_min_p(float min_p, std::span<float> logits) {
-  // p < min_p · max p, in logits: no softmax needed.
-  const float threshold = highest(logits) + std::log(min_p);
-  for (float& logit : logits) {
-    logit = logit >= threshold ? logit : kBanned;
-  }
+Sampler::Sampler(uint32_t vocab_size, const Kernels& kernels)
+    : kernels_(kernels.sampling), output_counts_(vocab_size), repeated_(vocab_size) {
+  maxima_.resize((vocab_size + kSuper - 1) / kSuper * kBlock);
+  bounds_.resize(maxima_.size());
 }
 
-void apply_top_k(uint32_t top_k, std::span<float> logits) {
-  if (top_k >= logits.size()) {
-    return;
-  }
-  tame(logits);  // a NaN has no place in an order
-  std::vector<float> sorted(logits.begin(), logits.end());
-  const auto kth = sorted.begin() + static_cast<ptrdiff_t>(top_k) - 1;
-  std::nth_element(sorted.begin(), kth, sorted.end(), std::greater<>());
-  const float threshold = *kth;
-  for (float& logit : logits) {
-    logit = logit < threshold ? kBanned : logit;
-  }
+void Sampler::find_maxima(std::span<const float> logits) {
+  blocks_ = (logits.size() + kSuper - 1) / kSuper * kBlock;
+  highest_ =
+      kernels_.block_maxima(logits.data(), static_cast<int64_t>(logits.size()), maxima_.data());
 }
 
-void apply_top_p(float top_p, std::span<float> logits) {
-  tame(logits);
-  const double maximum = highest(logits);
-  double total = 0;
-  for (const float logit : logits) {
-    total += std::exp(logit - maximum);
+bool Sampler::look(std::span<const float> logits) {
+  find_maxima(logits);
+  return !std::isnan(highest_);
+}
+
+inference::TokenLogprobs Sampler::logprobs(std::span<const float> raw, TokenId token,
+                                           uint32_t top) {
+  find_maxima(raw);
+  const auto count = static_cast<int64_t>(raw.size());
+  const float highest =
+      *std::ranges::max_element(maxima_.begin(), maxima_.begin() + static_cast<ptrdiff_t>(blocks_));
+  const double log_sum = highest + std::log(kernels_.exp_sum(raw.data(), count, highest));
+  const auto entry = [&](TokenId id, uint32_t rank) {
+    const auto logprob = static_cast<float>(raw[id] - log_sum);
+    // Written so that NaN (every logit −∞) becomes the floor, too.
+    return inference::TokenLogprob{
+        .token = id, .logprob = logprob > kLogprobFloor ? logprob : kLogprobFloor, .rank = rank};
+  };
+  const auto rank_of = [&](TokenId id) {
+    return static_cast<uint32_t>(kernels_.count_above(raw.data(), count, raw[id])) + 1;
+  };
+  inference::TokenLogprobs result;
+  result.sampled = entry(token, rank_of(token));
+  const size_t wanted = std::min<size_t>(top, raw.size());
+  if (wanted == 0) {
+    return result;
   }
-  const double droppable = (1.0 - static_cast<double>(top_p)) * total;
-  // Tokens below an equal share of the droppable mass go whatever their order, which spares most
-  // of the vocabulary the sort.
-  const double share = droppable / static_cast<double>(logits.size());
-  double dropped = 0;
-  std::vector<TokenId> rest;
-  for (TokenId id = 0; id < logits.size(); ++id) {
-    const double mass = std::exp(logits[id] - maximum);
-    if (mass < share) {
-      dropped += mass;
-      logits[id] = kBanned;
-    } else if (logits[id] != kBanned) {
-      rest.push_back(id);
+  const float least = kth_highest(raw, wanted);
+  std::vector<TokenId> order;
+  for (size_t id = 0; id < raw.size(); ++id) {
+    if (raw[id] >= least) {
+      order.push_back(static_cast<TokenId>(id));
     }
   }
-  std::ranges::sort(rest, [&](TokenId a, TokenId b) {
-    return logits[a] != logits[b] ? logits[a] < logits[b] : a > b;
+  const auto end = order.begin() + static_cast<ptrdiff_t>(wanted);
+  std::partial_sort(order.begin(), end, order.end(), [&](TokenId a, TokenId b) {
+    return raw[a] != raw[b] ? raw[a] > raw[b] : a < b;
   });
-  for (size_t i = 0; i + 1 < rest.size(); ++i) {
-    dropped += std::exp(logits[rest[i]] - maximum);
-    if (dropped > droppable) {
-      return;
-    }
-    logits[rest[i]] = kBanned;
+  for (size_t i = 0; i < wanted; ++i) {
+    // Equal logits share the rank of the first of them.
+    const bool tie = i > 0 && raw[order[i]] == raw[order[i - 1]];
+    result.top.push_back(
+        entry(order[i], tie ? result.top.back().rank : static_cast<uint32_t>(i) + 1));
   }
+  return result;
 }
 
-bool all_finite(std::span<const float> logits) {
-  std::array<float, kScanLanes> sums{};  // 0, or NaN once something infinite or no number came
-  size_t i = 0;
-  for (; i + kScanLanes <= logits.size(); i += kScanLanes) {
-    for (size_t lane = 0; lane < kScanLanes; ++lane) {
-      sums[lane] += logits[i + lane] * 0.0F;
+/// EOS and stop tokens are allowed if `may_end`, whatever their bits; EOS never with ignore_eos.
+void Sampler::apply_mask(const SampleRequest& request) {
+  const std::span<float> logits = request.logits;
+  std::vector<std::pair<TokenId, float>> ends;
+  if (request.may_end && request.stop != nullptr) {
+    const auto keep = [&](const std::vector<TokenId>& ids) {
+      for (const TokenId id : ids) {
+        if (id < logits.size()) {
+          ends.emplace_back(id, logits[id]);
+        }
+      }
+    };
+    if (!request.stop->ignore_eos) {
+      keep(request.stop->eos_token_ids);
+    }
+    keep(request.stop->stop_token_ids);
+  }
+  kernels_.keep_allowed(request.allowed.data(), static_cast<int64_t>(request.allowed.size()),
+                        logits.data(), static_cast<int64_t>(logits.size()));
+  if (request.stop != nullptr) {
+    for (const TokenId id : request.stop->eos_token_ids) {
+      if (id < logits.size()) {
+        logits[id] = kBanned;
+      }
     }
   }
-  for (; i < logits.size(); ++i) {
-    sums[0] += logits[i] * 0.0F;
+  for (const auto& [id, logit] : ends) {
+    logits[id] = logit;
   }
-  return std::ranges::all_of(sums, [](float sum) { return sum == 0.0F; });
 }
-
-TokenId pick_best(std::span<const float> logits) {
-  std::array<float, kScanLanes> most;
-  most.fill(kBanned);
-  size_t i = 0;
-  for (; i + kScanLanes <= logits.size(); i += kScanLanes) {
-    for (size_t lane = 0; lane < kScanLanes; ++lane) {
-      most[lane] = logits[i + lane] > most[lane] ? logits[i + lane] : most[lane];
-    }
-  }
-  for (; i < logits.size(); ++i) {
-    most[0] = logits[i] > most[0] ? logits[i] : most[0];
-  }
-  const float best = std::ranges::max(most);
-  const auto found = best == kBanned ? logits.end() : std::ranges::find(logits, best);
-  return found == logits.end() ? 0 : static_cast<TokenId>(found - logits.begin());
-}
-
-TokenId draw(std::span<const float> logits, uint64_t key, uint64_t index) {
-  const uint64_t step_key = mix64(key ^ mix64(index));
-  TokenId winner = 0;
-  double best = -std::numeric_limits<double>::infinity();
-  for (TokenId token = 0; token < logits.size(); ++token) {
-    if (logits[token] + kGumbelMax <= best) {
-      continue;  // cannot win, whatever its draw: also skips everything that was dropped
-    }
-    const uint64_t bits = mix64(step_key + token) >> 11U;
-    if (logits[token] + gumbel_bound(bits) <= best) {
-      continue;
-    }
-    const double gumbel = -std::log(-std::log(uniform_of(bits)));
-    if (logits[token] + gumbel > best) {
-      best = logits[token] + gumbel;
-      winner = token;
-    }
-  }
-  return winner;
-}
-
-Sampler::Sampler(uint32_t vocab_size) : output_counts_(vocab_size), repeated_(vocab_size) {}
 
 void Sampler::apply_penalties(const SampleRequest& request) {
   const inference::SamplingParams& params = *request.params;
@@ -344,41 +275,245 @@ void Sampler::apply_penalties(const SampleRequest& request) {
   }
 }
 
-SampleResult Sampler::sample(const SampleRequest& request) {
+bool Sampler::prepare(const SampleRequest& request) {
   const inference::SamplingParams& params = *request.params;
   const std::span<float> logits = request.logits;
-  if (!request.finite) {
+  bool changed = !request.looked_at;
+  if (!request.looked_at) {
     tame(logits);
   }
   if (!request.allowed.empty()) {
-    apply_mask(request.allowed, request.may_end, request.stop, logits);
+    apply_mask(request);
+    changed = true;
   }
   if (params.logprobs) {
     raw_.assign(logits.begin(), logits.end());
   }
   // A grammar that leaves nothing but the end is stronger than min_tokens.
   const bool must_end =
+      !request.allowed.empty() &&
       std::ranges::all_of(request.allowed, [](uint64_t bits) { return bits == 0; });
-  if (request.stop != nullptr && (request.allowed.empty() || !must_end)) {
+  if (request.stop != nullptr && !must_end && request.output.size() < request.stop->min_tokens) {
     ban_stop_tokens(*request.stop, request.output.size(), logits);
+    changed = true;
   }
-  add_logit_bias(params, logits);
+  if (!params.logit_bias.empty()) {
+    add_logit_bias(params, logits);
+    changed = true;
+  }
   if (has_penalties(params)) {
     apply_penalties(request);
     tame(logits);  // they multiply and divide by what a client chose
+    changed = true;
+  }
+  return changed;
+}
+
+SampleResult Sampler::sample(const SampleRequest& request) {
+  const inference::SamplingParams& params = *request.params;
+  const std::span<float> logits = request.logits;
+  if (prepare(request)) {
+    find_maxima(logits);
+    highest_ = kBanned;  // of what is left, some of it banned
+    for (size_t block = 0; block < blocks_; ++block) {
+      highest_ = std::max(highest_, maxima_[block]);
+    }
   }
   const EffectiveSampling effective = normalize_sampling(params);
   SampleResult result;
-  if (effective.greedy) {
-    result.token = pick_best(logits);
-  } else {
-    filter(effective, logits);
-    result.token = draw(logits, request.key, request.output.size());
+  if (highest_ != kBanned) {
+    result.token = effective.greedy
+                       ? pick_best(logits)
+                       : draw(logits, effective, step_key_of(request.key, request.output.size()));
   }
   if (params.logprobs) {
-    result.logprobs = compute_logprobs(raw_, result.token, *params.logprobs);
+    result.logprobs = logprobs(raw_, result.token, *params.logprobs);
   }
   return result;
+}
+
+TokenId Sampler::pick_best(std::span<const float> logits) const {
+  const float least = below(highest_);
+  const int64_t block =
+      kernels_.find_above(maxima_.data(), 0, static_cast<int64_t>(blocks_), least);
+  return static_cast<TokenId>(kernels_.find_above(logits.data(), block / kLanes * kSuperBlock,
+                                                  static_cast<int64_t>(logits.size()), least));
+}
+
+MassQuery Sampler::mass_query(std::span<const float> logits, const EffectiveSampling& effective,
+                              const Cut& cut) const {
+  return {.logits = logits.data(),
+          .count = static_cast<int64_t>(logits.size()),
+          .maxima = maxima_.data(),
+          .highest = highest_,
+          .temperature = effective.temperature,
+          .least = cut.least,
+          .above = cut.above,
+          .before = cut.before};
+}
+
+TokenId Sampler::draw(std::span<const float> logits, const EffectiveSampling& effective,
+                      uint64_t key) {
+  Cut cut{.least = -kHighest, .above = kBanned};
+  if (effective.min_p > 0.0F) {
+    // p < min_p · max p, in logits: no softmax needed.
+    cut.least = std::max(cut.least, highest_ + effective.temperature * std::log(effective.min_p));
+  }
+  const auto count = static_cast<int64_t>(logits.size());
+  const bool by_rank = effective.top_k > 0 && effective.top_k < logits.size();
+  const bool by_mass = effective.top_p < 1.0F;
+  double total = 0;
+  if (by_mass) {
+    if (by_rank) {  // what top_p is a share of
+      cut.least = std::max(cut.least, kth_highest(logits, effective.top_k));
+    }
+    total = static_cast<double>(kernels_.mass(mass_query(logits, effective, cut)));
+  }
+  bound_ = kernels_.race_bounds({.maxima = maxima_.data(),
+                                 .count = static_cast<int64_t>(blocks_),
+                                 .temperature = effective.temperature,
+                                 .key = key},
+                                bounds_.data());
+  const double droppable = (1.0 - static_cast<double>(effective.top_p)) * total;
+  for (std::optional<TokenId> winner; (winner = race(logits, cut, {effective.temperature, key}));) {
+    const float logit = logits[*winner];
+    cut.above = logit;
+    cut.before = *winner;
+    if (by_rank && kernels_.count_above(logits.data(), count, logit) >= effective.top_k) {
+      continue;
+    }
+    if (by_mass) {
+      const auto above = static_cast<double>(kernels_.mass(mass_query(logits, effective, cut)));
+      if (above > 0 && total - above <= droppable) {
+        continue;
+      }
+    }
+    return *winner;
+  }
+  return pick_best(logits);
+}
+
+std::optional<TokenId> Sampler::race(std::span<const float> logits, const Cut& cut,
+                                     const Draw& draw) {
+  const float least = std::max(cut.least, cut.above);
+  if (least > -kHighest) {
+    bound_ = kBanned;
+    for (size_t block = 0; block < blocks_; ++block) {
+      bounds_[block] = maxima_[block] < least ? kBanned : bounds_[block];
+      bound_ = std::max(bound_, bounds_[block]);
+    }
+  }
+  const auto blocks = static_cast<int64_t>(blocks_);
+  std::optional<Winner> best;
+  const int64_t first = kernels_.find_above(bounds_.data(), 0, blocks, below(bound_));
+  if (first == blocks) {
+    return std::nullopt;  // nothing is left
+  }
+  enter_block(logits, cut, draw, static_cast<size_t>(first), best);
+  const auto to_beat = [&] {
+    return best ? below(below(static_cast<float>(best->score))) : kBanned;
+  };
+  for (int64_t at = 0; (at = kernels_.find_above(bounds_.data(), at, blocks, to_beat())) < blocks;
+       ++at) {
+    if (at != first) {
+      enter_block(logits, cut, draw, static_cast<size_t>(at), best);
+    }
+  }
+  return best ? std::optional(best->token) : std::nullopt;
+}
+
+void Sampler::enter_block(std::span<const float> logits, const Cut& cut, const Draw& draw,
+                          size_t block, std::optional<Winner>& best) const {
+  const auto& [temperature, key] = draw;
+  const size_t begin = begin_of(block);
+  std::array<float, kBlock> members;
+  for (size_t i = 0; i < kBlock; ++i) {
+    const size_t id = begin + i * kBlock;
+    const bool kept = id < logits.size() && cut.keeps(logits[id], static_cast<TokenId>(id));
+    members[i] = kept ? logits[id] : kBanned;
+  }
+  const uint64_t hash = block_hash(key, block);
+  const size_t leader = first_member(hash);
+  const uint64_t token_key = token_key_of(key);
+  const RaceMembers race{.logits = members.data(),
+                         .temperature = temperature,
+                         .first = at_least(hash) / static_cast<float>(kBlock),
+                         .leader = static_cast<uint32_t>(leader),
+                         .key = token_key + begin};
+  // Logarithms only of those that may win.
+  double first = 0;
+  uint32_t left = UINT16_MAX;
+  const auto may_win = [&] {
+    return left &
+           kernels_.race_members(race, best ? below(static_cast<float>(best->score)) : kBanned);
+  };
+  for (uint32_t bits = may_win(); bits != 0;) {
+    const auto member =
+        (bits >> leader & 1U) != 0 ? leader : static_cast<size_t>(std::countr_zero(bits));
+    left &= ~(1U << member);
+    bits &= left;
+    if (members[member] == kBanned) {
+      continue;
+    }
+    first = first == 0 ? first_arrival(hash) : first;
+    const auto token = static_cast<TokenId>(begin + member * kBlock);
+    const double after = member == leader ? first : first + later_by(token_key, token);
+    const double score = tame(members[member] / temperature) - std::log(after);
+    if (!best || score > best->score || (score == best->score && token < best->token)) {
+      best = {.score = score, .token = token};
+      bits = bits == 0 ? 0 : may_win();
+    }
+  }
+}
+
+float Sampler::kth_highest(std::span<const float> logits, size_t k) {
+  if (blocks_ < 4 * k) {
+    return kth_of(logits, k);
+  }
+  // The k-th highest of the blocks' maxima is a lower bound, and few logits are above it.
+  const float bound = kth_of(std::span(maxima_).first(blocks_), k);
+  candidates_.clear();
+  const auto blocks = static_cast<int64_t>(blocks_);
+  for (int64_t at = 0;
+       (at = kernels_.find_above(maxima_.data(), at, blocks, below(bound))) < blocks; ++at) {
+    const size_t begin = begin_of(static_cast<size_t>(at));
+    for (size_t id = begin; id < std::min(begin + kSuper, logits.size()); id += kBlock) {
+      if (logits[id] >= bound) {
+        candidates_.push_back(logits[id]);
+      }
+    }
+  }
+  return kth_of(candidates_, k);
+}
+
+float Sampler::kth_of(std::span<const float> values, size_t k) {
+  constexpr size_t kFew = 64;
+  const auto count = static_cast<int64_t>(values.size());
+  const auto above = [&](float than) {
+    return static_cast<size_t>(kernels_.count_above(values.data(), count, than));
+  };
+  int64_t low = order_of(kBanned);
+  int64_t high = order_of(kHighest);
+  if (above(kBanned) < k) {
+    return kBanned;
+  }
+  // above(low) ≥ k > above(high): the k-th is the lowest with fewer than k above it.
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    const size_t there = above(float_at(middle));
+    (there < k ? high : low) = middle;
+    if (there >= k && there <= k + kFew) {
+      few_.clear();
+      for (int64_t at = 0;
+           (at = kernels_.find_above(values.data(), at, count, float_at(low))) < count; ++at) {
+        few_.push_back(values[static_cast<size_t>(at)]);
+      }
+      const auto kth = few_.begin() + static_cast<ptrdiff_t>(k) - 1;
+      std::nth_element(few_.begin(), kth, few_.end(), std::greater<>());
+      return *kth;
+    }
+  }
+  return float_at(high);
 }
 
 }  // namespace stator::engine::cpu

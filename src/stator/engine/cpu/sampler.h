@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "stator/core/ids.h"
+#include "stator/engine/cpu/kernels.h"
 #include "stator/inference/sampling.h"
 
 namespace stator::engine::cpu {
@@ -18,15 +19,23 @@ namespace stator::engine::cpu {
 //   2  min_tokens: until then EOS and stop tokens are banned
 //   3  logit_bias is added
 //   4  penalties: repetition (tokens of prompt or output), then frequency and presence (output
-//   only) 5  greedy: the highest logit, lowest id on ties. Otherwise 6  divide by the temperature
+//      only)
+//   5  greedy: the highest logit, lowest id on ties. Otherwise
+//   6  divide by the temperature
 //   7  min_p: drop tokens with p < min_p · max p
 //   8  top_k: keep all tokens ≥ the k-th highest
 //   9  top_p: in ascending order, drop while the cumulated p ≤ 1 − top_p; the best always stays
-//   10 draw: a Gumbel race, argmax of logit + g, where g depends on (key, output index, token) only
+//   10 draw: a race, argmax of logit − ln E, where E is exponential and depends on (key, output
+//      index, token) only
 //
 // Because of 10 a request that was preempted, migrated or resumed goes on with the draws it would
 // have had. "Drop" and "ban" set a logit to −∞. A NaN logit counts as −∞. If nothing is left, the
 // token is 0.
+//
+// Steps 7 to 10 look at few tokens (docs/adr/0101): blocks of 16 (kernels.h) have one hash for
+// their first arrival, which bounds what their tokens can score, and the filters judge winners
+// only. If a filter drops the winner, it drops everything below it, too, and the race is run again
+// above it.
 
 /// Sampling parameters after normalisation: temperature below 1e-5 is greedy and switches the
 /// filters off, below 0.01 it is raised to 0.01; top_k −1 becomes 0.
@@ -43,30 +52,18 @@ EffectiveSampling normalize_sampling(const inference::SamplingParams& params);
 /// the runner's seed and the sequence's id.
 uint64_t draw_key(const inference::SamplingParams& params, uint64_t runner_seed, uint64_t sequence);
 
-// The steps, one function each; `logits` has one entry per vocabulary entry.
+/// Step 10: when a token arrives in the race of output `index`, over all attempts of the request.
+/// Exponential with mean 1. Of a block one hash gives the first arrival and whose it is; the
+/// others come later by what their own hashes say.
+double arrival(uint64_t key, uint64_t index, TokenId token);
 
-/// Step 1. Log-softmax of the raw logits at `token`, and the `top` most likely tokens (fewer if the
-/// vocabulary is smaller), ties by lower id. Rank is 1 + the number of strictly likelier tokens.
-inference::TokenLogprobs compute_logprobs(std::span<const float> raw, TokenId token, uint32_t top);
-/// Step 0. EOS and stop tokens are allowed if `may_end`, whatever their bits; EOS never with
-/// ignore_eos.
-void apply_mask(std::span<const uint64_t> allowed, bool may_end,
-                const inference::StopConditions* stop, std::span<float> logits);
-/// Step 2. `generated` is the number of output tokens so far.
+// Steps 2 and 3, one function each; `logits` has one entry per vocabulary entry.
+
+/// `generated` is the number of output tokens so far.
 void ban_stop_tokens(const inference::StopConditions& stop, size_t generated,
                      std::span<float> logits);
-/// Step 3. Ids outside the vocabulary are ignored.
+/// Ids outside the vocabulary are ignored.
 void add_logit_bias(const inference::SamplingParams& params, std::span<float> logits);
-/// Steps 7 to 9, on logits already divided by the temperature.
-void apply_min_p(float min_p, std::span<float> logits);
-void apply_top_k(uint32_t top_k, std::span<float> logits);
-void apply_top_p(float top_p, std::span<float> logits);
-/// Whether none is infinite or no number.
-bool all_finite(std::span<const float> logits);
-/// The highest logit, lowest id on ties.
-TokenId pick_best(std::span<const float> logits);
-/// Step 10. `index` counts the output tokens of the request from 0, over all its attempts.
-TokenId draw(std::span<const float> logits, uint64_t key, uint64_t index);
 
 /// One token to draw. Views live for the call.
 struct SampleRequest {
@@ -76,7 +73,7 @@ struct SampleRequest {
   const inference::SamplingParams* params = nullptr;
   const inference::StopConditions* stop = nullptr;  ///< may be null: no min_tokens
   uint64_t key = 0;                                 ///< of draw_key()
-  bool finite = false;  ///< all_finite(logits): they need no second look
+  bool looked_at = false;  ///< look(logits) came right before this and said that they are finite
   /// As in SequenceSlice.
   std::span<const uint64_t> allowed = {};
   bool may_end = true;
@@ -87,17 +84,68 @@ struct SampleResult {
   std::optional<inference::TokenLogprobs> logprobs;  ///< if the parameters ask for them
 };
 
-/// Runs all steps. Keeps scratch space of the vocabulary's size.
+/// Runs all steps. Keeps scratch space of the vocabulary's size. The instruction set changes no
+/// result (kernels.h, K2).
 /// Thread-safety: none.
 class Sampler {
  public:
-  explicit Sampler(uint32_t vocab_size);
+  explicit Sampler(uint32_t vocab_size, const Kernels& kernels = kernels_for(detect_isa()));
+
+  /// Whether none is infinite or no number.
+  bool look(std::span<const float> logits);
   SampleResult sample(const SampleRequest& request);
 
+  /// Log-softmax at `token`, and the `top` most likely tokens (fewer if the vocabulary is smaller),
+  /// ties by lower id. Rank is 1 + the number of strictly likelier tokens. −∞ is allowed, NaN not.
+  inference::TokenLogprobs logprobs(std::span<const float> raw, TokenId token, uint32_t top);
   /// Step 4. Cost is linear in the tokens of prompt and output.
   void apply_penalties(const SampleRequest& request);
 
  private:
+  /// Tokens that the filters have not dropped: from `least` on, and above (logit, token) of the
+  /// last winner that was dropped. Of equal logits the lower token is above.
+  struct Cut {
+    float least;
+    float above;
+    TokenId before = 0;
+    bool keeps(float logit, TokenId token) const {
+      return logit >= least && (logit > above || (logit == above && token < before));
+    }
+  };
+  struct Draw {
+    float temperature;
+    uint64_t key;  // of the step
+  };
+  struct Winner {
+    double score;
+    TokenId token;
+  };
+
+  void apply_mask(const SampleRequest& request);
+  /// Steps 0 to 4; whether they changed a logit behind the raw ones.
+  bool prepare(const SampleRequest& request);
+  void find_maxima(std::span<const float> logits);
+  TokenId pick_best(std::span<const float> logits) const;
+  TokenId draw(std::span<const float> logits, const EffectiveSampling& effective, uint64_t key);
+  /// The winner of those that `cut` keeps; none if there are none.
+  std::optional<TokenId> race(std::span<const float> logits, const Cut& cut, const Draw& draw);
+  /// What the tokens of a block score.
+  void enter_block(std::span<const float> logits, const Cut& cut, const Draw& draw, size_t block,
+                   std::optional<Winner>& best) const;
+  MassQuery mass_query(std::span<const float> logits, const EffectiveSampling& effective,
+                       const Cut& cut) const;
+  /// The k-th highest logit, 1 ≤ k ≤ their number. Needs find_maxima(logits).
+  float kth_highest(std::span<const float> logits, size_t k);
+  float kth_of(std::span<const float> values, size_t k);
+
+  const SamplingKernels& kernels_;
+  size_t blocks_ = 0;                    // of 16 logits, those find_maxima() saw
+  float highest_ = 0;                    // of them; NaN if one is not finite
+  float bound_ = 0;                      // the highest of bounds_
+  std::vector<float> maxima_;            // per block
+  std::vector<float> bounds_;            // per block; −∞ once a cut keeps none of it
+  std::vector<float> candidates_;        // scratch of kth_highest()
+  std::vector<float> few_;               // scratch of kth_of()
   std::vector<uint32_t> output_counts_;  // per token; all 0 between calls
   std::vector<bool> repeated_;           // per token; all false between calls
   std::vector<float> raw_;               // copy of the logits when log-probabilities are wanted
