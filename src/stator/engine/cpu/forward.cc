@@ -31,6 +31,7 @@ Forward::Forward(const Parts& parts)
       team_(parts.team),
       cache_(parts.cache),
       matmul_(parts.kernels, parts.team),
+      lora_(parts.kernels, parts.team, matmul_),
       paged_(attention_shape(parts.model.config), parts.kernels, parts.team, parts.cache),
       sizes_{
           .hidden = round_up_lanes(parts.model.config.hidden_size),
@@ -48,9 +49,13 @@ Forward::Forward(const Parts& parts)
 
 void Forward::run(std::span<const ForwardRow> rows) {
   STATOR_ASSERT(rows.size() <= kRowsMax, "Forward: too many rows for one run");
+  adapters_ = std::ranges::any_of(rows, [](const ForwardRow& row) { return row.adapter; });
   embed(rows);
   paged_.set_rows(rows);
-  adapters_ = std::ranges::any_of(rows, [](const ForwardRow& row) { return row.adapter; });
+  row_adapters_.clear();
+  for (size_t i = 0; i < rows.size() && adapters_; ++i) {
+    row_adapters_.push_back(rows[i].adapter);
+  }
   const auto count = static_cast<int64_t>(rows.size());
   for (uint32_t layer = 0; layer < model_.config.layers; ++layer) {
     const LayerWeights& weights = model_.weights.layers[layer];
@@ -60,7 +65,7 @@ void Forward::run(std::span<const ForwardRow> rows) {
     if (weights.experts.empty()) {
       mlp(layer, rows);
     } else {
-      experts(weights, count);
+      experts(layer, rows);
     }
   }
 }
@@ -90,10 +95,6 @@ void Forward::embed(std::span<const ForwardRow> rows) {
     const ForwardRow& source = rows[static_cast<size_t>(row)];
     STATOR_ASSERT(source.token < model_.config.vocab_size, "Forward: token out of the vocabulary");
     model_.weights.embedding.copy_row(source.token, stream_.data() + row * sizes_.hidden);
-    if (model_.config.embedding_scale != 1.0F) {
-      kernels_.scale(stream_.data() + row * sizes_.hidden, model_.config.embedding_scale,
-                     sizes_.hidden);
-    }
     for (size_t i = 0; i < ropes_.size(); ++i) {
       const size_t pairs = ropes_[i].pairs();
       ropes_[i].angles(source.position,
@@ -101,6 +102,22 @@ void Forward::embed(std::span<const ForwardRow> rows) {
                        std::span(sines_[i]).subspan(static_cast<size_t>(row) * pairs, pairs));
     }
   });
+  adapt_embedding(rows);
+  if (model_.config.embedding_scale != 1.0F) {
+    each_row(static_cast<int64_t>(rows.size()), [&](int64_t row) {
+      kernels_.scale(stream_.data() + row * sizes_.hidden, model_.config.embedding_scale,
+                     sizes_.hidden);
+    });
+  }
+}
+
+void Forward::adapt_embedding(std::span<const ForwardRow> rows) {
+  for (size_t i = 0; i < rows.size() && adapters_; ++i) {
+    if (const LoraAdapter* adapter = rows[i].adapter; adapter != nullptr) {
+      lora_.add_embedding(adapter->embedding, rows[i].token,
+                          stream_.data() + static_cast<int64_t>(i) * sizes_.hidden);
+    }
+  }
 }
 
 void Forward::normalize(const std::vector<float>& weight, int64_t rows) {
@@ -220,35 +237,13 @@ void Forward::adapt(uint32_t layer, LoraTarget target, std::span<const ForwardRo
   if (!adapters_) {
     return;
   }
-  for (size_t first = 0; first < rows.size();) {
-    const LoraAdapter* adapter = rows[first].adapter;
-    size_t end = first + 1;
-    while (end < rows.size() && rows[end].adapter == adapter) {
-      ++end;
-    }
-    const auto count = static_cast<int64_t>(end - first);
-    const auto begin = static_cast<int64_t>(std::exchange(first, end));
-    if (adapter == nullptr) {
-      continue;
-    }
-    const LoraPair& pair = adapter->layers[layer][static_cast<size_t>(target)];
-    if (pair.a.outputs() == 0) {
-      continue;
-    }
-    const int64_t rank = pair.a.padded_outputs();
-    const int64_t width = pair.b.padded_outputs();
-    lora_inner_.resize(std::max(lora_inner_.size(), static_cast<size_t>(count * rank)));
-    lora_out_.resize(std::max(lora_out_.size(), static_cast<size_t>(count * width)));
-    matmul_.run(
-        {.data = place.in + begin * place.in_stride, .stride = place.in_stride, .count = count},
-        pair.a, lora_inner_.data(), rank);
-    matmul_.run({.data = lora_inner_.data(), .stride = rank, .count = count}, pair.b,
-                lora_out_.data(), width);
-    each_row(count, [&](int64_t row) {
-      kernels_.add_scaled(place.out + (begin + row) * place.out_stride,
-                          lora_out_.data() + row * width, pair.scale, width);
-    });
-  }
+  lora_.adapt_rows(
+      static_cast<int64_t>(rows.size()),
+      [&](int64_t row) { return rows[static_cast<size_t>(row)].adapter; },
+      [&](const LoraAdapter& adapter) {
+        return &adapter.layers[layer][static_cast<size_t>(target)];
+      },
+      place);
 }
 
 void Forward::mlp(uint32_t index, std::span<const ForwardRow> rows) {
@@ -291,21 +286,27 @@ void Forward::activate(float* row, int64_t inner) const {
 
 /// Rows are gathered by expert, so that each expert's weights are read once; a row adds up its
 /// experts in order of their number, whatever else is in the batch.
-void Forward::experts(const LayerWeights& layer, int64_t rows) {
-  choose_experts(layer, rows);
-  std::fill_n(projected_.begin(), rows * sizes_.hidden, 0.0F);
+void Forward::experts(uint32_t index, std::span<const ForwardRow> rows) {
+  const LayerWeights& layer = model_.weights.layers[index];
+  const auto count = static_cast<int64_t>(rows.size());
+  choose_experts(index, rows);
+  std::fill_n(projected_.begin(), count * sizes_.hidden, 0.0F);
   for (uint32_t expert = 0; expert < layer.experts.size(); ++expert) {
-    run_expert(layer.experts[expert], expert);
+    run_expert(index, expert, rows);
   }
-  add_to_stream({}, layer.mlp_output_norm, rows);
+  add_to_stream({}, layer.mlp_output_norm, count);
 }
 
-void Forward::choose_experts(const LayerWeights& layer, int64_t rows) {
+void Forward::choose_experts(uint32_t index, std::span<const ForwardRow> all) {
+  const LayerWeights& layer = model_.weights.layers[index];
+  const auto rows = static_cast<int64_t>(all.size());
   const ExpertConfig& config = model_.config.experts;
   const int64_t stride = layer.router.padded_outputs();
   router_scores_.resize(std::max(router_scores_.size(), static_cast<size_t>(rows * stride)));
   matmul_.run({.data = normed_.data(), .stride = sizes_.hidden, .count = rows}, layer.router,
               router_scores_.data(), stride);
+  adapt(index, LoraTarget::kRouter, all,
+        {normed_.data(), sizes_.hidden, router_scores_.data(), stride});
   choices_.clear();
   std::vector<uint32_t> order(config.count);
   for (int64_t row = 0; row < rows; ++row) {
@@ -337,7 +338,28 @@ void Forward::choose_experts(const LayerWeights& layer, int64_t rows) {
   });
 }
 
-void Forward::run_expert(const ExpertWeights& expert, uint32_t index) {
+/// `place` has the rows that chose the expert.
+void Forward::adapt_expert(const Which& which, std::span<const ForwardRow> rows,
+                           const Place& place) {
+  if (!adapters_) {
+    return;
+  }
+  const auto chosen = std::ranges::equal_range(choices_, which.expert, {}, &Choice::expert);
+  lora_.adapt_rows(
+      static_cast<int64_t>(chosen.size()),
+      [&](int64_t i) {
+        return rows[static_cast<size_t>(chosen[static_cast<size_t>(i)].row)].adapter;
+      },
+      [&](const LoraAdapter& adapter) -> const LoraPair* {
+        const auto& experts = adapter.experts[which.layer];
+        return experts.empty() ? nullptr
+                               : &experts[which.expert][static_cast<size_t>(which.target)];
+      },
+      place);
+}
+
+void Forward::run_expert(uint32_t layer, uint32_t index, std::span<const ForwardRow> rows) {
+  const ExpertWeights& expert = model_.weights.layers[layer].experts[index];
   const auto chosen = std::ranges::equal_range(choices_, index, {}, &Choice::expert);
   const auto count = static_cast<int64_t>(chosen.size());
   if (count == 0) {
@@ -357,6 +379,10 @@ void Forward::run_expert(const ExpertWeights& expert, uint32_t index) {
   });
   matmul_.run({.data = expert_rows_.data(), .stride = hidden, .count = count}, expert.gate_up,
               expert_gates_.data(), 2 * inner);
+  adapt_expert({layer, index, LoraTarget::kGate}, rows,
+               {expert_rows_.data(), hidden, expert_gates_.data(), 2 * inner});
+  adapt_expert({layer, index, LoraTarget::kUp}, rows,
+               {expert_rows_.data(), hidden, expert_gates_.data() + inner, 2 * inner});
   each_row(count, [&](int64_t i) {
     float* gate = expert_gates_.data() + i * 2 * inner;
     if (!expert.gate_up_bias.empty()) {
@@ -366,6 +392,8 @@ void Forward::run_expert(const ExpertWeights& expert, uint32_t index) {
   });
   matmul_.run({.data = expert_gates_.data(), .stride = 2 * inner, .count = count}, expert.down,
               expert_out_.data(), hidden);
+  adapt_expert({layer, index, LoraTarget::kDown}, rows,
+               {expert_gates_.data(), 2 * inner, expert_out_.data(), hidden});
   each_row(count, [&](int64_t i) {
     const Choice& choice = chosen[static_cast<size_t>(i)];
     float* out = expert_out_.data() + i * hidden;
@@ -386,6 +414,12 @@ void Forward::logits(std::span<const uint32_t> row_indices, float* out) {
   });
   matmul_.run({.data = normed_.data(), .stride = sizes_.hidden, .count = count},
               model_.weights.head(), out, logits_stride());
+  if (adapters_) {
+    lora_.adapt_rows(
+        count, [&](int64_t row) { return row_adapters_[row_indices[static_cast<size_t>(row)]]; },
+        [](const LoraAdapter& adapter) { return &adapter.head; },
+        {normed_.data(), sizes_.hidden, out, logits_stride()});
+  }
   if (model_.config.logit_softcap != 0) {
     each_row(count, [&](int64_t row) {
       kernels_.softcap(out + row * logits_stride(), model_.config.logit_softcap, logits_stride());

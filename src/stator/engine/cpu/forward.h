@@ -10,6 +10,7 @@
 #include "stator/engine/cpu/kernels.h"
 #include "stator/engine/cpu/kv_arena.h"
 #include "stator/engine/cpu/lora.h"
+#include "stator/engine/cpu/lora_math.h"
 #include "stator/engine/cpu/matmul.h"
 #include "stator/engine/cpu/model.h"
 #include "stator/engine/cpu/paged_attention.h"
@@ -66,11 +67,13 @@ class Forward {
     int64_t key;    // all KV heads
     int64_t inner;
   };
-  struct Place {
-    const float* in;
-    int64_t in_stride;
-    float* out;
-    int64_t out_stride;
+  using Place = LoraMath::Place;
+
+  /// A projection of an expert.
+  struct Which {
+    uint32_t layer;
+    uint32_t expert;
+    LoraTarget target;
   };
 
   void embed(std::span<const ForwardRow> rows);
@@ -81,9 +84,11 @@ class Forward {
   void attention(uint32_t layer, std::span<const ForwardRow> rows);
   void store_key_value(uint32_t layer, const ForwardRow& row, int64_t index);
   void mlp(uint32_t layer, std::span<const ForwardRow> rows);
-  void experts(const LayerWeights& layer, int64_t rows);
-  void choose_experts(const LayerWeights& layer, int64_t rows);
-  void run_expert(const ExpertWeights& expert, uint32_t index);
+  void experts(uint32_t layer, std::span<const ForwardRow> rows);
+  void choose_experts(uint32_t layer, std::span<const ForwardRow> rows);
+  void run_expert(uint32_t layer, uint32_t index, std::span<const ForwardRow> rows);
+  void adapt_expert(const Which& which, std::span<const ForwardRow> rows, const Place& place);
+  void adapt_embedding(std::span<const ForwardRow> rows);
   /// Adds what the rows' adapters say of one projection.
   void adapt(uint32_t layer, LoraTarget target, std::span<const ForwardRow> rows,
              const Place& place);
@@ -102,6 +107,7 @@ class Forward {
   ThreadTeam& team_;
   KvArena& cache_;
   Matmul matmul_;
+  LoraMath lora_;
   PagedAttention paged_;
   Sizes sizes_;
   std::vector<RopeTable> ropes_;  // of all layers, or of full and of windowed ones
@@ -121,13 +127,12 @@ class Forward {
     uint32_t expert = 0;
     float weight = 0;
   };
-  std::vector<float> router_scores_;  // [experts]
-  std::vector<Choice> choices_;       // of all rows, by expert, then row
-  std::vector<float> expert_rows_;    // [hidden] of the rows of one expert
-  std::vector<float> expert_gates_;   // [2 · inner of an expert]
-  std::vector<float> expert_out_;     // [hidden]
-  std::vector<float> lora_inner_;     // [rank] of the rows of one adapter
-  std::vector<float> lora_out_;
+  std::vector<float> router_scores_;              // [experts]
+  std::vector<Choice> choices_;                   // of all rows, by expert, then row
+  std::vector<float> expert_rows_;                // [hidden] of the rows of one expert
+  std::vector<float> expert_gates_;               // [2 · inner of an expert]
+  std::vector<float> expert_out_;                 // [hidden]
+  std::vector<const LoraAdapter*> row_adapters_;  // of the last run(); empty if no row has one
 };
 
 }  // namespace stator::engine::cpu

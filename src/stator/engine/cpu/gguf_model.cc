@@ -397,6 +397,7 @@ Result<std::shared_ptr<const Model>> make_gguf_model(const gguf::File& file, Sto
   ModelConfig config;
   config.architecture = architecture->equivalent;
   config.query_key_norm = architecture->query_key_norm;
+  config.query_key_paired = architecture->name == "llama";
   config.output_norms = architecture->output_norms;
   config.query_key_value_fused = architecture->fused_qkv;
   config.gate_up_fused = architecture->fused_gate_up;

@@ -40,7 +40,8 @@ struct LoraConfig {
     for (const auto& [pattern, value] : patterns) {
       const bool at_dot =
           module.size() > pattern.size() && module[module.size() - pattern.size() - 1] == '.';
-      if (module == pattern || (module.ends_with(pattern) && at_dot)) {
+      if (module == pattern || (module.ends_with(pattern) && at_dot) ||
+          (pattern.starts_with('^') && module == std::string_view(pattern).substr(1))) {
         return value;
       }
     }
@@ -72,7 +73,18 @@ Result<std::vector<std::pair<std::string, double>>> patterns(const json::Value& 
   }
   for (const auto& member : found->members()) {
     STATOR_TRY(const double value, number(*found, member.key));
-    out.emplace_back(member.key, value);
+    std::string name;  // PEFT takes them for regular expressions
+    for (size_t i = 0; i < member.key.size(); ++i) {
+      const bool escaped_dot = std::string_view(member.key).substr(i).starts_with("\\.");
+      if (!escaped_dot && std::string_view("\\*+?()[]{}|$").contains(member.key[i])) {
+        return unsupported(
+            fmt::format("{} '{}' is a regular expression; supported are names and ends of names",
+                        key, member.key.substr(0, 128)));
+      }
+      i += escaped_dot ? 1 : 0;
+      name += member.key[i];
+    }
+    out.emplace_back(std::move(name), value);
   }
   return out;
 }
@@ -90,9 +102,23 @@ Result<LoraConfig> read_config(std::string_view text) {
   if (const auto bias = root.text_at({"bias"}); !bias.empty() && bias != "none") {
     return unsupported(fmt::format("bias '{}'; supported is none", bias.substr(0, 64)));
   }
-  if (const json::Value* saved = root.find("modules_to_save");
-      saved != nullptr && saved->size() > 0) {
-    return unsupported("modules_to_save: whole modules of an adapter are not read");
+  for (const std::string_view key : {"modules_to_save", "trainable_token_indices",
+                                     "alora_invocation_tokens", "target_parameters"}) {
+    const json::Value* found = root.find(key);
+    if (found != nullptr && (found->size() > 0 || found->is_string())) {
+      return unsupported(fmt::format(
+          "{} is set; read are matrices of linear layers and of the embedding only", key));
+    }
+  }
+  // These change the weights of the model, too.
+  const std::string_view start = root.text_at({"init_lora_weights"});
+  for (const std::string_view way : {"pissa", "olora", "corda", "loftq"}) {
+    if (start.starts_with(way)) {
+      return unsupported(fmt::format(
+          "init_lora_weights '{}' changed the model's own weights; save the adapter with PEFT's "
+          "path_initial_model_for_weight_conversion, which turns it into a plain one",
+          start.substr(0, 64)));
+    }
   }
   LoraConfig config{.by_root = is_true(root, "use_rslora")};
   STATOR_TRY(config.rank, number(root, "r"));
@@ -102,37 +128,50 @@ Result<LoraConfig> read_config(std::string_view text) {
   return config;
 }
 
-/// A module of the model: which matrices of which layer it is, and their sizes.
+/// Rows of each head as GGUF orders them: element i of the lower half, then that of the upper one.
+std::vector<std::byte> pair_rows(std::span<const std::byte> rows, size_t row, size_t head_dim) {
+  std::vector<std::byte> out(rows.size());
+  for (size_t i = 0; i * row < rows.size(); ++i) {
+    const size_t head = i / head_dim * head_dim;
+    const size_t from = head + i % 2 * (head_dim / 2) + (i - head) / 2;
+    std::ranges::copy(rows.subspan(from * row, row), out.begin() + static_cast<ptrdiff_t>(i * row));
+  }
+  return out;
+}
+
+/// A module of the model: which matrices it is, and their sizes.
 struct Module {
+  enum class Kind : uint8_t { kLayer, kExpert, kEmbedding, kHead };
+  Kind kind = Kind::kLayer;
   uint32_t layer = 0;
+  uint32_t expert = 0;
   std::vector<LoraTarget> targets;  ///< on top of each other
   std::vector<uint64_t> outputs;    ///< of each
   uint64_t inputs = 0;
 };
 
-Result<Module> find_module(std::string_view name, const ModelConfig& model) {
-  const auto refuse = [&] {
-    return unsupported(fmt::format(
-        "module '{}' is not one the CPU engine adapts; they are self_attn.{{q,k,v,o}}_proj "
-        "and mlp.{{gate,up,down}}_proj of the layers 0 to {}",
-        name.substr(0, 128), model.layers - 1));
-  };
-  constexpr std::string_view kLayers = "model.layers.";
-  if (!name.starts_with(kLayers)) {
-    return refuse();
+/// Takes "NUMBER." off the front.
+std::optional<uint32_t> take_number(std::string_view& text) {
+  uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end == text.data() + text.size() || *end != '.') {
+    return std::nullopt;
   }
-  std::string_view rest = name.substr(kLayers.size());
-  Module out;
-  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), out.layer);
-  if (error != std::errc() || end == rest.data() + rest.size() || *end != '.' ||
-      out.layer >= model.layers) {
-    return refuse();
-  }
-  rest = rest.substr(static_cast<size_t>(end - rest.data()) + 1);
+  text.remove_prefix(static_cast<size_t>(end - text.data()) + 1);
+  return number;
+}
+
+/// A projection by its name within a layer, or within an expert of it as if that were the MLP.
+Status find_projection(std::string_view name, const ModelConfig& model, Module& out) {
   const uint64_t query = uint64_t{model.heads} * model.head_dim;
   const uint64_t key = uint64_t{model.kv_heads} * model.head_dim;
-  const uint64_t inner = model.intermediate_size;
+  const uint64_t hidden = model.hidden_size;
   const bool dense = model.experts.count == 0 || model.experts.dense_layers[out.layer];
+  const bool whole = out.kind == Module::Kind::kLayer;
+  const bool mlp = dense || !whole;
+  const uint64_t inner = whole ? model.intermediate_size : model.experts.inner_size;
+  const bool fused = model.query_key_value_fused;
+  const bool joined = model.gate_up_fused;
   using enum LoraTarget;
   struct Row {
     std::string_view name;
@@ -141,31 +180,78 @@ Result<Module> find_module(std::string_view name, const ModelConfig& model) {
     std::vector<uint64_t> outputs;
     uint64_t inputs;
   };
-  const bool fused = model.query_key_value_fused;
-  const bool joined = model.gate_up_fused;
   const std::vector<Row> rows = {
-      {"self_attn.q_proj", !fused, {kQuery}, {query}, model.hidden_size},
-      {"self_attn.k_proj", !fused, {kKey}, {key}, model.hidden_size},
-      {"self_attn.v_proj", !fused, {kValue}, {key}, model.hidden_size},
-      {"self_attn.qkv_proj", fused, {kQuery, kKey, kValue}, {query, key, key}, model.hidden_size},
-      {"self_attn.o_proj", true, {kOutput}, {model.hidden_size}, query},
-      {"mlp.gate_proj", dense && !joined, {kGate}, {inner}, model.hidden_size},
-      {"mlp.up_proj", dense && !joined, {kUp}, {inner}, model.hidden_size},
-      {"mlp.gate_up_proj", dense && joined, {kGate, kUp}, {inner, inner}, model.hidden_size},
-      {"mlp.down_proj", dense, {kDown}, {model.hidden_size}, inner}};
-  const auto found = std::ranges::find(rows, rest, &Row::name);
+      {"self_attn.q_proj", whole && !fused, {kQuery}, {query}, hidden},
+      {"self_attn.k_proj", whole && !fused, {kKey}, {key}, hidden},
+      {"self_attn.v_proj", whole && !fused, {kValue}, {key}, hidden},
+      {"self_attn.qkv_proj", whole && fused, {kQuery, kKey, kValue}, {query, key, key}, hidden},
+      {"self_attn.o_proj", whole, {kOutput}, {hidden}, query},
+      {"mlp.gate", !mlp, {kRouter}, {model.experts.count}, hidden},
+      {"mlp.gate_proj", mlp && !joined, {kGate}, {inner}, hidden},
+      {"mlp.up_proj", mlp && !joined, {kUp}, {inner}, hidden},
+      {"mlp.gate_up_proj", mlp && joined, {kGate, kUp}, {inner, inner}, hidden},
+      {"mlp.down_proj", mlp, {kDown}, {hidden}, inner}};
+  const auto found = std::ranges::find(rows, name, &Row::name);
   if (found == rows.end() || !found->there) {
-    return refuse();
+    return unsupported("no such projection");
   }
   out.targets = found->targets;
   out.outputs = found->outputs;
   out.inputs = found->inputs;
-  return out;
+  return {};
+}
+
+Status find_in_layer(std::string_view name, const ModelConfig& model, Module& out) {
+  constexpr std::string_view kExperts = "mlp.experts.";
+  if (!name.starts_with(kExperts)) {
+    return find_projection(name, model, out);
+  }
+  std::string_view module = name.substr(kExperts.size());
+  const auto expert = take_number(module);
+  // gpt-oss has all experts in one tensor.
+  if (!expert || *expert >= model.experts.count || model.experts.dense_layers[out.layer] ||
+      model.activation == Activation::kClampedSwiglu) {
+    return unsupported("no such expert");
+  }
+  out.kind = Module::Kind::kExpert;
+  out.expert = *expert;
+  return find_projection(fmt::format("mlp.{}", module), model, out);
+}
+
+Result<Module> find_module(std::string_view name, const ModelConfig& model) {
+  if (name == "model.embed_tokens") {
+    return Module{.kind = Module::Kind::kEmbedding,
+                  .targets = {},
+                  .outputs = {model.hidden_size},
+                  .inputs = model.vocab_size};
+  }
+  if (name == "lm_head") {
+    return Module{.kind = Module::Kind::kHead,
+                  .targets = {},
+                  .outputs = {model.vocab_size},
+                  .inputs = model.hidden_size};
+  }
+  constexpr std::string_view kLayers = "model.layers.";
+  if (name.starts_with(kLayers)) {
+    std::string_view rest = name.substr(kLayers.size());
+    const auto layer = take_number(rest);
+    Module out{.layer = layer.value_or(0), .targets = {}, .outputs = {}};
+    if (layer && *layer < model.layers && find_in_layer(rest, model, out)) {
+      return out;
+    }
+  }
+  return unsupported(fmt::format(
+      "module '{}' is not one the CPU engine adapts; they are self_attn.{{q,k,v,o}}_proj and "
+      "mlp.{{gate,up,down}}_proj{} of the layers 0 to {}, model.embed_tokens and lm_head",
+      name.substr(0, 128),
+      model.experts.count == 0 ? "" : ", mlp.gate and mlp.experts.N.{gate,up,down}_proj",
+      model.layers - 1));
 }
 
 struct Halves {
   const TensorView* a = nullptr;
   const TensorView* b = nullptr;
+  bool of_embedding = false;
 };
 
 /// "base_model.model.X.lora_A.weight" → half A of module X.
@@ -179,11 +265,14 @@ Result<FlatMap<std::string, Halves>> pair_up(const TensorMap& tensors) {
     module.remove_prefix(kPrefix.size());
     const size_t at = module.rfind(".lora_");
     const std::string_view half = at == module.npos ? "" : module.substr(at + 1);
-    const bool is_a = half == "lora_A.weight" || half == "lora_A.default.weight";
-    const bool is_b = half == "lora_B.weight" || half == "lora_B.default.weight";
+    const bool of_embedding = half.starts_with("lora_embedding_");
+    const bool is_a = half == "lora_A.weight" || half == "lora_A.default.weight" ||
+                      half == "lora_embedding_A" || half == "lora_embedding_A.default";
+    const bool is_b = half == "lora_B.weight" || half == "lora_B.default.weight" ||
+                      half == "lora_embedding_B" || half == "lora_embedding_B.default";
     if (!is_a && !is_b) {
-      return unsupported(
-          fmt::format("tensor '{}' is no matrix lora_A or lora_B of a linear layer", name));
+      return unsupported(fmt::format(
+          "tensor '{}' is no matrix lora_A or lora_B of a linear layer or embedding", name));
     }
     if (tensor.shape.size() != 2 || (tensor.dtype != Dtype::kF32 && tensor.dtype != Dtype::kF16 &&
                                      tensor.dtype != Dtype::kBf16)) {
@@ -191,6 +280,7 @@ Result<FlatMap<std::string, Halves>> pair_up(const TensorMap& tensors) {
     }
     Halves& halves = modules[std::string(module.substr(0, at))];
     (is_a ? halves.a : halves.b) = &tensor;
+    halves.of_embedding = of_embedding;
   }
   return modules;
 }
@@ -200,6 +290,10 @@ Status check_sizes(std::string_view name, const Halves& halves, const Module& mo
   if (halves.a == nullptr || halves.b == nullptr) {
     return corrupt(fmt::format("module '{}' has no matrix {}", name,
                                halves.a == nullptr ? "lora_A" : "lora_B"));
+  }
+  if (halves.of_embedding != (module.kind == Module::Kind::kEmbedding)) {
+    return corrupt(
+        fmt::format("module '{}' is {} embedding", name, halves.of_embedding ? "no" : "an"));
   }
   uint64_t outputs = 0;
   for (const uint64_t count : module.outputs) {
@@ -219,19 +313,50 @@ Status check_sizes(std::string_view name, const Halves& halves, const Module& mo
   return {};
 }
 
-Status add_module(const Halves& halves, const Module& module, float scale, LoraAdapter& out) {
+Status add_embedding(const Halves& halves, float scale, LoraEmbedding& out) {
+  const uint64_t rank = halves.a->shape[0];
+  const uint64_t vocabulary = halves.a->shape[1];
+  const auto padded = static_cast<uint64_t>(round_up_lanes(static_cast<int64_t>(rank)));
+  const std::vector<float> by_rank = to_floats(*halves.a);
+  out.a.assign(vocabulary * padded, 0.0F);
+  for (uint64_t r = 0; r < rank; ++r) {
+    for (uint64_t token = 0; token < vocabulary; ++token) {
+      out.a[token * padded + r] = by_rank[r * vocabulary + token];
+    }
+  }
+  STATOR_TRY(out.b, PackedMatrix::pack({halves.b, 1}));
+  out.scale = scale;
+  return {};
+}
+
+Status add_module(const Halves& halves, const Module& module, float scale, size_t paired_dim,
+                  LoraAdapter& out) {
+  out.bytes += halves.a->bytes.size() + halves.b->bytes.size();
+  if (module.kind == Module::Kind::kEmbedding) {
+    return add_embedding(halves, scale, out.embedding);
+  }
+  LoraPairs* pairs = module.kind == Module::Kind::kExpert
+                         ? &out.experts[module.layer][module.expert]
+                         : &out.layers[module.layer];
   const size_t row = row_bytes(halves.b->dtype, halves.b->shape[1]);
   uint64_t first = 0;
-  for (size_t i = 0; i < module.targets.size(); ++i) {
-    LoraPair& pair = out.layers[module.layer][static_cast<size_t>(module.targets[i])];
-    const TensorView b{.dtype = halves.b->dtype,
-                       .shape = {module.outputs[i], halves.b->shape[1]},
-                       .bytes = halves.b->bytes.subspan(first * row, module.outputs[i] * row)};
+  for (size_t i = 0; i < module.outputs.size(); ++i) {
+    LoraPair& pair = module.kind == Module::Kind::kHead
+                         ? out.head
+                         : (*pairs)[static_cast<size_t>(module.targets[i])];
+    TensorView b{.dtype = halves.b->dtype,
+                 .shape = {module.outputs[i], halves.b->shape[1]},
+                 .bytes = halves.b->bytes.subspan(first * row, module.outputs[i] * row)};
     first += module.outputs[i];
+    std::vector<std::byte> paired;
+    if (paired_dim != 0 && !module.targets.empty() &&
+        (module.targets[i] == LoraTarget::kQuery || module.targets[i] == LoraTarget::kKey)) {
+      paired = pair_rows(b.bytes, row, paired_dim);
+      b.bytes = paired;
+    }
     STATOR_TRY(pair.a, PackedMatrix::pack({halves.a, 1}));
     STATOR_TRY(pair.b, PackedMatrix::pack({&b, 1}));
     pair.scale = scale;
-    out.bytes += halves.a->bytes.size() + b.bytes.size();
   }
   return {};
 }
@@ -253,6 +378,7 @@ Result<std::shared_ptr<const LoraAdapter>> make_lora(std::string_view config_jso
   std::ranges::sort(names);
   auto out = std::make_shared<LoraAdapter>();
   out->layers.resize(model.layers);
+  out->experts.resize(model.layers);
   uint64_t digest = xxh3_64(std::as_bytes(std::span(config_json)));
   for (const std::string_view name : names) {
     const Halves& halves = modules.find(name)->second;
@@ -267,8 +393,12 @@ Result<std::shared_ptr<const LoraAdapter>> make_lora(std::string_view config_jso
                                      name, rank, rank_max));
     }
     STATOR_CHECK(check_sizes(name, halves, module, static_cast<uint64_t>(rank)));
+    if (module.kind == Module::Kind::kExpert) {
+      out->experts[module.layer].resize(model.experts.count);
+    }
     const double divisor = config.by_root ? std::sqrt(rank) : rank;
-    STATOR_CHECK(add_module(halves, module, static_cast<float>(alpha / divisor), *out));
+    STATOR_CHECK(add_module(halves, module, static_cast<float>(alpha / divisor),
+                            model.query_key_paired ? model.head_dim : 0, *out));
     out->rank = std::max(out->rank, static_cast<uint32_t>(rank));
     for (const TensorView* half : {halves.a, halves.b}) {
       const std::string line = fmt::format("{:016x}{}{:016x}", digest, name, xxh3_64(half->bytes));

@@ -80,7 +80,9 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool query_key_value_fused = false;  ///< one tensor in the file (Phi-3)
   bool gate_up_fused = false;          ///< one tensor in the file (Phi-3, GLM)
-  bool unit_norms = false;             ///< the file's norm weights are less 1 (Gemma)
+  /// GGUF's order of the rows of q and k in a head: (i, i + head_dim / 2) stand side by side.
+  bool query_key_paired = false;
+  bool unit_norms = false;       ///< the file's norm weights are less 1 (Gemma)
   bool output_norms = false;     ///< attention's and MLP's outputs are normed before they are added
   bool attention_sinks = false;  ///< gpt-oss: one more score per head, without a value
   Activation activation = Activation::kSilu;

@@ -68,8 +68,17 @@ struct Base {
                      .tied_embeddings = true};
   Tensors tensors;
 
-  Base() {
+  enum class Kind : uint8_t { kDense, kExperts };
+  explicit Base(Kind kind = Kind::kDense) {
     config.sliding_window.assign(config.layers, 0);
+    if (kind == Kind::kExperts) {
+      config.tied_embeddings = false;
+      config.experts = {.count = 4,
+                        .per_token = 2,
+                        .inner_size = 24,
+                        .normalize = true,
+                        .dense_layers = {true, false}};
+    }
     Random random(1);
     for (const ExpectedTensor& expected : expected_tensors(config)) {
       tensors[expected.name] = random_tensor(random, expected.shape, 1.0);
@@ -83,7 +92,12 @@ Tensors random_adapter(const Base& base, uint64_t seed) {
   Random random(seed);
   Tensors out;
   for (const auto& [name, tensor] : base.tensors) {
-    if (name.contains("_proj.")) {
+    if (name.contains("embed_tokens") && !base.config.tied_embeddings) {
+      const std::string module = "base_model.model.model.embed_tokens";
+      out[module + ".lora_embedding_A"] = random_tensor(random, {kRank, tensor.shape[0]}, 0.5);
+      out[module + ".lora_embedding_B"] = random_tensor(random, {tensor.shape[1], kRank}, 0.5);
+    }
+    if (name.contains("_proj.") || name.contains("mlp.gate.") || name.contains("lm_head")) {
       const std::string module =
           "base_model.model." + name.substr(0, name.size() - std::string_view(".weight").size());
       out[module + ".lora_A.weight"] = random_tensor(random, {kRank, tensor.shape[1]}, 0.5);
@@ -94,6 +108,18 @@ Tensors random_adapter(const Base& base, uint64_t seed) {
 }
 
 Base merged(Base base, const Tensors& adapter) {
+  if (const auto a = adapter.find("base_model.model.model.embed_tokens.lora_embedding_A");
+      a != adapter.end()) {
+    const Tensor& b = adapter.at("base_model.model.model.embed_tokens.lora_embedding_B");
+    Tensor& table = base.tensors.at("model.embed_tokens.weight");
+    for (size_t i = 0; i < table.values.size(); ++i) {
+      const size_t token = i / table.shape[1];
+      for (size_t r = 0; r < kRank; ++r) {
+        table.values[i] += kScale * b.values[i % table.shape[1] * kRank + r] *
+                           a->second.values[r * table.shape[0] + token];
+      }
+    }
+  }
   for (auto& [name, tensor] : base.tensors) {
     const std::string module =
         "base_model.model." + name.substr(0, name.size() - std::string_view(".weight").size());
@@ -126,8 +152,10 @@ std::vector<float> logits_of(CpuModelRunner& runner, const std::vector<TokenId>&
   return out;
 }
 
-TEST(Lora, EqualsTheMergedModelAlsoBesideOthers) {
-  const Base base;
+class LoraOf : public testing::TestWithParam<Base::Kind> {};
+
+TEST_P(LoraOf, EqualsTheMergedModelAlsoBesideOthers) {
+  const Base base(GetParam());
   const Tensors tensors[] = {random_adapter(base, 2), random_adapter(base, 3)};
   const auto tokens = random_tokens(4, 30, 96);
   const auto runner = make_runner(base.model(), {.kv_blocks = 16, .threads = 2});
@@ -165,6 +193,55 @@ TEST(Lora, EqualsTheMergedModelAlsoBesideOthers) {
   EXPECT_EQ(together, alone);
 }
 
+INSTANTIATE_TEST_SUITE_P(Models, LoraOf, testing::Values(Base::Kind::kDense, Base::Kind::kExperts));
+
+TEST(Lora, FitsModelsWhoseRowsAreInPairs) {
+  const Base base;
+  const Tensors adapter = random_adapter(base, 2);
+  const auto tokens = random_tokens(4, 30, 96);
+  const auto reference = make_runner(merged(base, adapter).model(), {.kv_blocks = 4});
+  const auto expected = logits_of(*reference, tokens, nullptr, 0);
+  Base paired = base;  // the same model as GGUF has it
+  paired.config.rope.interleaved = true;
+  paired.config.query_key_paired = true;
+  for (auto& [name, tensor] : paired.tensors) {
+    if (!name.contains("q_proj") && !name.contains("k_proj")) {
+      continue;
+    }
+    const size_t inputs = tensor.shape[1];
+    const std::vector<float> rows = tensor.values;
+    for (size_t i = 0; i < tensor.shape[0]; ++i) {
+      const size_t from = i / 8 * 8 + i % 2 * 4 + i % 8 / 2;
+      std::copy_n(rows.begin() + static_cast<ptrdiff_t>(from * inputs), inputs,
+                  tensor.values.begin() + static_cast<ptrdiff_t>(i * inputs));
+    }
+  }
+  auto made = make_lora(kConfig, views(adapter), paired.config, 64);
+  ASSERT_TRUE(made.has_value()) << made.error().to_string();
+  const auto runner = make_runner(paired.model(), {.kv_blocks = 4});
+
+  const auto logits = logits_of(*runner, tokens, made->get(), 0);
+
+  for (size_t t = 0; t < expected.size(); ++t) {
+    ASSERT_NEAR(logits[t], expected[t], 1e-4);
+  }
+}
+
+TEST(Lora, RefusesExpertsThatAreNotThere) {
+  const Base base(Base::Kind::kExperts);
+  const auto error = [&](const std::string& module) {
+    Tensors tensors = random_adapter(base, 2);
+    Random random(1);
+    tensors["base_model.model.model." + module + ".lora_A.weight"] =
+        random_tensor(random, {kRank, 32}, 1);
+    return std::string(make_lora(kConfig, views(tensors), base.config, 64).error().message());
+  };
+  EXPECT_THAT(error("layers.1.mlp.experts.4.up_proj"), HasSubstr("mlp.experts.4.up_proj'"));
+  EXPECT_THAT(error("layers.0.mlp.experts.0.up_proj"), HasSubstr("mlp.experts.0.up_proj'"));
+  EXPECT_THAT(error("layers.1.mlp.up_proj"), HasSubstr("layers.1.mlp.up_proj'"));
+  EXPECT_THAT(error("layers.1.mlp.experts.base_layer"), HasSubstr("mlp.experts.base_layer'"));
+}
+
 TEST(Lora, RefusesWhatItDoesNotComputeByName) {
   const Base base;
   const Tensors good = random_adapter(base, 2);
@@ -188,16 +265,25 @@ TEST(Lora, RefusesWhatItDoesNotComputeByName) {
       random_tensor(random, {kRank, 32}, 1);
   EXPECT_THAT(error(kConfig, foreign), HasSubstr("model.layers.7.self_attn.q_proj"));
   Tensors unknown = good;
-  unknown["base_model.model.lm_head.lora_A.weight"] = random_tensor(random, {kRank, 32}, 1);
-  EXPECT_THAT(error(kConfig, unknown), HasSubstr("module 'lm_head'"));
+  unknown["base_model.model.model.norm.lora_A.weight"] = random_tensor(random, {kRank, 32}, 1);
+  EXPECT_THAT(error(kConfig, unknown), HasSubstr("module 'model.norm'"));
   Tensors embedding = good;
-  embedding["base_model.model.model.embed_tokens.lora_embedding_A"] =
+  embedding["base_model.model.model.embed_tokens.lora_A.weight"] =
       random_tensor(random, {kRank, 32}, 1);
-  EXPECT_THAT(error(kConfig, embedding), HasSubstr("lora_embedding_A"));
+  EXPECT_THAT(error(kConfig, embedding), HasSubstr("embed_tokens' has no matrix lora_B"));
   EXPECT_THAT(error(kConfig, good, 3), HasSubstr("--max-lora-rank 3"));
   EXPECT_THAT(error(R"({"r":4,"lora_alpha":8,"use_dora":true})", good), HasSubstr("use_dora"));
   EXPECT_THAT(error(R"({"r":4,"lora_alpha":8,"bias":"all"})", good), HasSubstr("bias 'all'"));
   EXPECT_THAT(error(R"({"r":4})", good), HasSubstr("lora_alpha"));
+  EXPECT_THAT(error(R"({"r":4,"lora_alpha":8,"modules_to_save":["lm_head"]})", good),
+              HasSubstr("modules_to_save is set"));
+  EXPECT_THAT(
+      error(R"({"r":4,"lora_alpha":8,"trainable_token_indices":{"embed_tokens":[1]}})", good),
+      HasSubstr("trainable_token_indices is set"));
+  EXPECT_THAT(error(R"({"r":4,"lora_alpha":8,"init_lora_weights":"pissa_niter_4"})", good),
+              HasSubstr("init_lora_weights 'pissa_niter_4'"));
+  EXPECT_THAT(error(R"({"r":4,"lora_alpha":8,"alpha_pattern":{".*q_proj":4}})", good),
+              HasSubstr("alpha_pattern '.*q_proj' is a regular expression"));
   EXPECT_THAT(error("{", good), HasSubstr("adapter_config.json"));
   EXPECT_THAT(error(kConfig, {}), HasSubstr("no matrix"));
 }
@@ -206,7 +292,8 @@ TEST(Lora, PatternsAndRsloraChangeTheScale) {
   const Base base;
   const Tensors tensors = random_adapter(base, 2);
   const auto made = make_lora(
-      R"({"r":4,"lora_alpha":8,"use_rslora":true,"alpha_pattern":{"k_proj":6,"layers.0.mlp.up_proj":2}})",
+      R"({"r":4,"lora_alpha":8,"use_rslora":true,"alpha_pattern":{"k_proj":6,
+          "layers.0.mlp.up_proj":2,"^model\\.layers\\.1\\.mlp\\.down_proj":4}})",
       views(tensors), base.config, 64);
   ASSERT_TRUE(made.has_value()) << made.error().to_string();
   const auto scale = [&](size_t layer, LoraTarget target) {
@@ -216,6 +303,8 @@ TEST(Lora, PatternsAndRsloraChangeTheScale) {
   EXPECT_EQ(scale(1, LoraTarget::kKey), 3.0F);
   EXPECT_EQ(scale(0, LoraTarget::kUp), 1.0F);
   EXPECT_EQ(scale(1, LoraTarget::kUp), 4.0F);
+  EXPECT_EQ(scale(0, LoraTarget::kDown), 4.0F);
+  EXPECT_EQ(scale(1, LoraTarget::kDown), 2.0F);
 }
 
 TEST(LoraShelf, NamesAreTakenOnceAndRoomIsBounded) {
