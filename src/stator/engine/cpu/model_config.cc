@@ -223,6 +223,12 @@ Status parse_scaling(dom::object root, dom::object scaling, uint32_t max_positio
   STATOR_TRY(rope.theta, number_or(scaling, "rope_theta", rope.theta));
   const std::string_view type = string_or(scaling, "rope_type", string_or(scaling, "type", ""));
   STATOR_TRY(rope.scaling, parse_rope_type(type.empty() ? "default" : type));
+  const bool stretched = rope.scaling == RopeScaling::kLinear ||
+                         rope.scaling == RopeScaling::kLlama3 || rope.scaling == RopeScaling::kYarn;
+  if (stretched && !present(scaling, "factor")) {
+    return Error(Code::kCorrupt,
+                 fmt::format("config.json: RoPE of the kind '{}' has no factor", type));
+  }
   STATOR_TRY(rope.factor, number_or(scaling, "factor", 1.0));
   STATOR_TRY(rope.low_freq_factor, number_or(scaling, "low_freq_factor", 1.0));
   STATOR_TRY(rope.high_freq_factor, number_or(scaling, "high_freq_factor", 4.0));
@@ -302,30 +308,42 @@ Status parse_rope(dom::object root, const Architecture& architecture, ModelConfi
   return {};
 }
 
+/// Per layer whether layer_types says that it sees only a window; empty without layer_types.
+Result<std::vector<bool>> parse_layer_types(dom::object root, uint32_t layers) {
+  std::vector<bool> out;
+  dom::array types;
+  if (root.at_key("layer_types").get(types) != simdjson::SUCCESS) {
+    return out;
+  }
+  if (types.size() != layers) {
+    return Error(Code::kCorrupt, "config.json: layer_types does not list every layer");
+  }
+  for (const dom::element type : types) {
+    std::string_view name;
+    if (type.get(name) != simdjson::SUCCESS ||
+        (name != "full_attention" && name != "sliding_attention")) {
+      return unsupported(
+          fmt::format("layer type '{}' is not supported by the CPU engine", name.substr(0, 100)));
+    }
+    out.push_back(name == "sliding_attention");
+  }
+  return out;
+}
+
 /// Which layers see only a window. layer_types decides where present; older files use
 /// max_window_layers (the first that many layers see everything) or a pattern of the architecture.
 Result<std::vector<uint32_t>> parse_windows(dom::object root, const Architecture& architecture,
                                             uint32_t layers) {
   std::vector<uint32_t> windows(layers, 0);
+  STATOR_TRY(const std::vector<bool> types, parse_layer_types(root, layers));
   STATOR_TRY(const bool flag, bool_or(root, "use_sliding_window", !architecture.window_needs_flag));
   if (!flag || !present(root, "sliding_window")) {
     return windows;
   }
   STATOR_TRY(const uint32_t window, count_of(root, "sliding_window", {.max = kPositionsMax}));
-  dom::array types;
-  if (root.at_key("layer_types").get(types) == simdjson::SUCCESS) {
-    if (types.size() != layers) {
-      return Error(Code::kCorrupt, "config.json: layer_types does not list every layer");
-    }
-    size_t layer = 0;
-    for (const dom::element type : types) {
-      std::string_view name;
-      if (type.get(name) != simdjson::SUCCESS ||
-          (name != "full_attention" && name != "sliding_attention")) {
-        return unsupported(
-            fmt::format("layer type '{}' is not supported by the CPU engine", name.substr(0, 100)));
-      }
-      windows[layer++] = name == "sliding_attention" ? window : 0;
+  if (!types.empty()) {
+    for (uint32_t layer = 0; layer < layers; ++layer) {
+      windows[layer] = types[layer] ? window : 0;
     }
     return windows;
   }
