@@ -78,6 +78,10 @@ class SchemaReader {
       }
     }
     const auto complaint = check_siblings(tree_, schema);
+    if (complaint && complaint->only_others) {
+      note(SchemaFeature::kSiblings, complaint->at);
+      return true;
+    }
     return !complaint || fail(complaint->at, complaint->why);
   }
 
@@ -253,9 +257,8 @@ bool SchemaReader::read_list(JsonIndex value) {
 
 bool SchemaReader::read_items(JsonIndex value) {
   if (tree_[value].type == JsonType::kArray) {
-    return fail(value,
-                "a list of schemas is the old spelling of a tuple: name it prefixItems (and what "
-                "additionalItems said, items)");
+    note(SchemaFeature::kTupleItems, value);
+    return read_list(value);
   }
   return read_schema_at(value, true);
 }
@@ -434,13 +437,13 @@ void SchemaReader::collect_part_needs(SchemaGraph& graph, JsonIndex schema) cons
   if (allowed == kObjectType && required != kNoJson) {
     const JsonIndex properties = tree_.find(schema, "properties");
     for (const JsonIndex name : tree_.children(required)) {
-      need(tree_.find(properties, tree_[name].text));
+      need(properties == kNoJson ? kNoJson : tree_.find(properties, tree_[name].text));
     }
   }
   const JsonIndex least = tree_.find(schema, "minItems");
   if (allowed == kArrayType && least != kNoJson) {
     double left = tree_[least].number;
-    if (const JsonIndex prefix = tree_.find(schema, "prefixItems"); prefix != kNoJson) {
+    if (const JsonIndex prefix = tuple_of(tree_, schema); prefix != kNoJson) {
       for (const JsonIndex item : tree_.children(prefix)) {
         if (left > 0) {
           need(item);
@@ -449,7 +452,7 @@ void SchemaReader::collect_part_needs(SchemaGraph& graph, JsonIndex schema) cons
       }
     }
     if (left > 0) {
-      need(tree_.find(schema, "items"));
+      need(rest_of(tree_, schema));
     }
   }
 }

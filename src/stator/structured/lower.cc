@@ -19,10 +19,12 @@ using Fields = std::vector<EngineField>;
 constexpr std::string_view kAnyObject = R"({"type":"object"})";
 
 // What xgrammar enforces; it takes an allOf with several members for "anything".
+constexpr SchemaFeatures kOursAlone =
+    SchemaFeatures().with(kAllOf).with(kSiblings).with(kTupleItems);
 constexpr SchemaFeatures kXgrammar =
-    SchemaFeatures::all().without(SchemaFeatures().with(kMultipleOf).with(kAllOf));
+    SchemaFeatures::all().without(kOursAlone).without(SchemaFeatures().with(kMultipleOf));
 // vLLM hands multipleOf to another library.
-constexpr SchemaFeatures kVllmSchema = SchemaFeatures::all().without(SchemaFeatures().with(kAllOf));
+constexpr SchemaFeatures kVllmSchema = SchemaFeatures::all().without(kOursAlone);
 // llama.cpp merges allOf, and silently ignores the rest.
 constexpr SchemaFeatures kLlamaCppSchema = SchemaFeatures().with(kAllOf);
 

@@ -7,6 +7,27 @@
 namespace stator::structured {
 namespace {
 
+std::string escape(uint32_t code) {
+  switch (code) {
+    case '"':
+      return "\\\"";
+    case '\\':
+      return "\\\\";
+    case '\b':
+      return "\\b";
+    case '\f':
+      return "\\f";
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    default:
+      return fmt::format("\\u{:04x}", code);
+  }
+}
+
 /// Turns a RegexTree into expressions.
 class RegexRules {
  public:
@@ -50,32 +71,7 @@ class RegexRules {
     if (flags_.ignore_case) {
       add_other_case(ranges);
     }
-    if (form_ == CharacterForm::kPlain) {
-      return rules_.char_class(std::move(ranges));
-    }
-    std::vector<CodeRange> plain;
-    std::vector<ExpressionId> out;
-    for (auto [first, last] : ranges) {
-      for (; first < 0x20 && first <= last; ++first) {
-        out.push_back(rules_.literal(escape(first)));
-      }
-      for (const uint32_t special : {uint32_t{'"'}, uint32_t{'\\'}}) {
-        if (first <= special && special <= last) {
-          out.push_back(rules_.literal(escape(special)));
-          if (first < special) {
-            plain.emplace_back(first, special - 1);
-          }
-          first = special + 1;
-        }
-      }
-      if (first <= last) {
-        plain.emplace_back(first, last);
-      }
-    }
-    if (!plain.empty()) {
-      out.push_back(rules_.char_class(std::move(plain)));
-    }
-    return rules_.alternate(std::move(out));
+    return add_characters(rules_, std::move(ranges), form_);
   }
 
   static void add_other_case(std::vector<CodeRange>& ranges) {
@@ -96,27 +92,6 @@ class RegexRules {
     ranges = normalize_ranges(std::move(ranges), false);
   }
 
-  static std::string escape(uint32_t code) {
-    switch (code) {
-      case '"':
-        return "\\\"";
-      case '\\':
-        return "\\\\";
-      case '\b':
-        return "\\b";
-      case '\f':
-        return "\\f";
-      case '\n':
-        return "\\n";
-      case '\r':
-        return "\\r";
-      case '\t':
-        return "\\t";
-      default:
-        return fmt::format("\\u{:04x}", code);
-    }
-  }
-
   RuleSet& rules_;
   const RegexTree& tree_;
   CharacterForm form_;
@@ -124,6 +99,35 @@ class RegexRules {
 };
 
 }  // namespace
+
+ExpressionId add_characters(RuleSet& rules, std::vector<CodeRange> ranges, CharacterForm form) {
+  if (form == CharacterForm::kPlain) {
+    return rules.char_class(std::move(ranges));
+  }
+  std::vector<CodeRange> plain;
+  std::vector<ExpressionId> out;
+  for (auto [first, last] : ranges) {
+    for (; first < 0x20 && first <= last; ++first) {
+      out.push_back(rules.literal(escape(first)));
+    }
+    for (const uint32_t special : {uint32_t{'"'}, uint32_t{'\\'}}) {
+      if (first <= special && special <= last) {
+        out.push_back(rules.literal(escape(special)));
+        if (first < special) {
+          plain.emplace_back(first, special - 1);
+        }
+        first = special + 1;
+      }
+    }
+    if (first <= last) {
+      plain.emplace_back(first, last);
+    }
+  }
+  if (!plain.empty()) {
+    out.push_back(rules.char_class(std::move(plain)));
+  }
+  return rules.alternate(std::move(out));
+}
 
 ExpressionId add_regex(RuleSet& rules, const RegexTree& tree, CharacterForm form,
                        RegexFlags flags) {

@@ -8,6 +8,7 @@
 #include "stator/structured/detail/json_rules.h"
 #include "stator/structured/detail/rule_builders.h"
 #include "stator/structured/detail/schema_keywords.h"
+#include "stator/structured/detail/schema_parts.h"
 #include "stator/structured/detail/schema_siblings.h"
 #include "stator/text/utf8.h"
 
@@ -15,7 +16,7 @@ namespace stator::structured {
 namespace {
 
 /// Schemas that all hold for one value.
-using Schemas = std::vector<JsonIndex>;
+using Schemas = std::vector<SchemaPart>;
 
 constexpr double kItemsMax = 100'000;  // of an array or object with a bound
 constexpr double kPropertyCountMax = 2'000;
@@ -51,14 +52,14 @@ class SchemaRules {
 
   ExpressionId fail(JsonIndex at, std::string_view why, Code code = Code::kUnsupported) {
     if (!refusal_) {
-      refusal_ = refuse_at(tree_.pointer(at), why);
+      refusal_ = refuse_at(tree_.pointer(node_of(at)), why);
       refusal_->code = code;
     }
     return rules_.empty();
   }
 
-  JsonIndex find(JsonIndex schema, std::string_view key) const {
-    return tree_[schema].type == JsonType::kObject ? tree_.find(schema, key) : kNoJson;
+  JsonIndex find(SchemaPart schema, std::string_view key) const {
+    return find_keyword(tree_, schema, key);
   }
   /// The first schema with the keyword, and its value.
   std::pair<JsonIndex, JsonIndex> find_any(const Schemas& schemas, std::string_view key) const {
@@ -79,26 +80,32 @@ class SchemaRules {
           schemas.begin() + static_cast<ptrdiff_t>(i)) {
         continue;
       }
-      if (const JsonIndex ref = find(schema, "$ref"); ref != kNoJson) {
+      const JsonIndex ref = find(schema, "$ref");
+      const JsonIndex all = find(schema, "allOf");
+      if (ref != kNoJson) {
         schemas.push_back(tree_.resolve(0, tree_[ref].text.substr(1)));
-      } else if (const JsonIndex all = find(schema, "allOf"); all != kNoJson) {
+      }
+      if (all != kNoJson) {
         for (const JsonIndex member : tree_.children(all)) {
           schemas.push_back(member);
         }
-      } else if (says_something(schema)) {
-        out.push_back(schema);
+      }
+      const bool followed = ref != kNoJson || all != kNoJson;
+      if (const JsonIndex rest = followed ? schema | kFollowed : schema; says_something(rest)) {
+        out.push_back(rest);
       }
     }
     std::ranges::sort(out);
     return out;
   }
-  bool says_something(JsonIndex schema) const {
-    if (tree_[schema].type != JsonType::kObject) {
+  bool says_something(SchemaPart schema) const {
+    if (tree_[node_of(schema)].type != JsonType::kObject) {
       return false;
     }
-    return std::ranges::any_of(children_of(schema), [&](JsonIndex member) {
+    return std::ranges::any_of(children_of(node_of(schema)), [&](JsonIndex member) {
       const SchemaKeyword* keyword = find_schema_keyword(tree_[member].key);
-      return keyword != nullptr && keyword->domain != SchemaDomain::kNone;
+      return keyword != nullptr && keyword->domain != SchemaDomain::kNone &&
+             !is_left_out(schema, keyword->name);
     });
   }
   std::vector<JsonIndex> children_of(JsonIndex parent) const {
@@ -116,7 +123,7 @@ class SchemaRules {
     }
     const auto [known, added] = known_.try_emplace(schemas, 0);
     if (added) {
-      const RuleId rule = rules_.add_rule(tree_.pointer(schemas.front()));
+      const RuleId rule = rules_.add_rule(tree_.pointer(node_of(schemas.front())));
       known->second = rules_.rule(rule);
       queue_.push_back({rule, std::move(schemas)});
     }
@@ -135,7 +142,7 @@ class SchemaRules {
     }
     unsigned types = kAnyType;
     for (const JsonIndex schema : schemas) {
-      unsigned allowed = types_of(tree_, schema);
+      unsigned allowed = types_of(tree_, node_of(schema));
       allowed |= (allowed & kNumberType) != 0 ? kIntegerType : 0U;
       types &= allowed;
     }
@@ -149,81 +156,49 @@ class SchemaRules {
     std::vector<ExpressionId> out;
     for (const JsonIndex member : tree_.children(list)) {
       Schemas alternative{member};
-      std::ranges::copy_if(schemas, std::back_inserter(alternative),
-                           [&](JsonIndex other) { return other != schema; });
+      for (const JsonIndex other : schemas) {
+        const JsonIndex rest =
+            other == schema ? other | (tree_[list].key == "anyOf" ? kAnyOfChosen : kOneOfChosen)
+                            : other;
+        if (other != schema || says_something(rest)) {
+          alternative.push_back(rest);
+        }
+      }
       out.push_back(value(std::move(alternative)));
     }
     return rules_.alternate(std::move(out));
   }
 
+  /// Of the enum or const with the fewest values those that all schemas take.
   ExpressionId listed_values(const Schemas& schemas) {
     std::vector<JsonIndex> values;
-    bool first = true;
+    bool listed = false;
     for (const JsonIndex schema : schemas) {
       std::vector<JsonIndex> own;
       if (const JsonIndex at = find(schema, "const"); at != kNoJson) {
         own.push_back(at);
       } else if (const JsonIndex list = find(schema, "enum"); list != kNoJson) {
         own = children_of(list);
-      } else if (is_type_alone(schema)) {
-        std::erase_if(values,
-                      [&](JsonIndex value) { return !has_type(value, types_of(tree_, schema)); });
-        filters_.push_back(types_of(tree_, schema));
-        continue;
       } else {
-        return fail(schema,
-                    "cannot be joined with the enum or const of another schema: list the "
-                    "values that remain");
+        continue;
       }
-      if (!first) {
-        std::erase_if(own, [&](JsonIndex value) {
-          return std::ranges::none_of(
-              values, [&](JsonIndex other) { return tree_[other].raw == tree_[value].raw; });
-        });
-      }
-      values = std::move(own);
-      first = false;
+      values = !listed || own.size() < values.size() ? own : values;
+      listed = true;
     }
-    for (const SchemaTypes types : filters_) {
-      std::erase_if(values, [&](JsonIndex value) { return !has_type(value, types); });
-    }
-    filters_.clear();
     std::vector<ExpressionId> out;
     for (const JsonIndex value : values) {
-      out.push_back(literal(value));
+      JsonIndex unclear = kNoJson;
+      if (std::ranges::all_of(schemas, [&](SchemaPart schema) {
+            return takes_value(tree_, schema, value, unclear);
+          })) {
+        out.push_back(literal(value));
+      }
+      if (unclear != kNoJson) {
+        return fail(unclear, "cannot be joined with an enum or const: list only values that fit");
+      }
     }
     return out.empty() ? fail(schemas.front(), "no value is left", Code::kInvalidArgument)
                        : rules_.alternate(std::move(out));
-  }
-  bool is_type_alone(JsonIndex schema) const {
-    for (const JsonIndex member : tree_.children(schema)) {
-      const SchemaKeyword* keyword = find_schema_keyword(tree_[member].key);
-      if (keyword != nullptr && keyword->domain != SchemaDomain::kNone &&
-          keyword->domain != SchemaDomain::kTypes) {
-        return false;
-      }
-    }
-    return true;
-  }
-  bool has_type(JsonIndex value, SchemaTypes types) const {
-    const JsonNode& node = tree_[value];
-    switch (node.type) {
-      case JsonType::kObject:
-        return (types & kObjectType) != 0;
-      case JsonType::kArray:
-        return (types & kArrayType) != 0;
-      case JsonType::kString:
-        return (types & kStringType) != 0;
-      case JsonType::kNumber:
-        return (types & kNumberType) != 0 ||
-               ((types & kIntegerType) != 0 &&
-                node.raw.find_first_of(".eE") == std::string_view::npos);
-      case JsonType::kBool:
-        return (types & kBooleanType) != 0;
-      case JsonType::kNull:
-        break;
-    }
-    return (types & kNullType) != 0;
   }
 
   // NOLINTNEXTLINE(misc-no-recursion): bounded by kJsonDepthMax
@@ -325,7 +300,8 @@ class SchemaRules {
     double least = 0;
     double most = -1;
     JsonIndex longest = kNoJson;
-    ExpressionId text = UINT32_MAX;
+    std::vector<std::string_view> patterns;
+    JsonIndex last = kNoJson;
     for (const JsonIndex schema : schemas) {
       if (const JsonIndex at = find(schema, "minLength"); at != kNoJson) {
         least = std::max(least, tree_[at].number);
@@ -335,26 +311,23 @@ class SchemaRules {
         most = most < 0 ? tree_[at].number : std::min(most, tree_[at].number);
         longest = at;
       }
-      std::string_view pattern;
-      JsonIndex place = find(schema, "pattern");
-      if (place != kNoJson) {
-        pattern = tree_[place].text;
-      } else if (place = find(schema, "format"); place != kNoJson) {
-        pattern = format_pattern(tree_[place].text);
+      for (const std::string_view key : {"pattern", "format"}) {
+        const JsonIndex at = find(schema, key);
+        if (at == kNoJson) {
+          continue;
+        }
+        const std::string_view text = tree_[at].text;
+        const std::string_view pattern = key == "pattern" ? text : format_pattern(text);
+        if (!pattern.empty()) {
+          patterns.push_back(pattern);
+          last = at;
+        }
       }
-      if (pattern.empty()) {
-        continue;
-      }
-      if (text != UINT32_MAX) {
-        return fail(place, "two patterns cannot be joined: write one");
-      }
-      text = add_pattern(rules_, pattern, CharacterForm::kJsonString);
     }
-    if (text != UINT32_MAX) {
-      return longest == kNoJson ? json_.quoted(text)
-                                : fail(longest, "a length and a pattern cannot be joined");
+    if (patterns.size() == 1 && longest == kNoJson) {
+      return json_.quoted(add_pattern(rules_, patterns.front(), CharacterForm::kJsonString));
     }
-    if (longest == kNoJson) {
+    if (longest == kNoJson && patterns.empty()) {
       return json_.string();
     }
     if (least > kCharactersMax || (most >= 0 && most < least)) {
@@ -363,7 +336,26 @@ class SchemaRules {
     }
     // Beyond what any context holds a bound is none.
     const auto max = most < 0 || most > kCharactersMax ? kNoLimit : static_cast<uint32_t>(most);
+    if (!patterns.empty()) {
+      return joined(patterns, {static_cast<uint32_t>(least), max}, last);
+    }
     return json_.quoted(rules_.repeat(json_.character(), static_cast<uint32_t>(least), max));
+  }
+
+  ExpressionId joined(std::span<const std::string_view> patterns, const TextLengths& lengths,
+                      JsonIndex place) {
+    const JoinedPatterns joined = add_joined_patterns(rules_, patterns, lengths);
+    switch (joined.outcome) {
+      case JoinedPatterns::Outcome::kTooLarge:
+        return fail(place, "needs too large an automaton beside the lengths or other patterns",
+                    Code::kTooLarge);
+      case JoinedPatterns::Outcome::kNothingFits:
+        return fail(place, "no text fits it and the lengths or patterns beside it",
+                    Code::kInvalidArgument);
+      case JoinedPatterns::Outcome::kAdded:
+        break;
+    }
+    return json_.quoted(joined.text);
   }
 
   double largest(const Schemas& schemas, std::string_view key) const {
@@ -400,15 +392,15 @@ class SchemaRules {
     {
       size_t listed = 0;
       for (const JsonIndex schema : schemas) {
-        const JsonIndex items = find(schema, "prefixItems");
+        const JsonIndex items = tuple_of(tree_, node_of(schema));
         listed = items == kNoJson ? listed : std::max<size_t>(listed, tree_[items].child_count);
-        closed = closed || is_false(find(schema, "items"));
+        closed = closed || is_false(rest_of(tree_, node_of(schema)));
       }
       for (size_t i = 0; i <= listed; ++i) {
         Schemas parts;
         bool none = false;
         for (const JsonIndex schema : schemas) {
-          const JsonIndex items = find(schema, "prefixItems");
+          const JsonIndex items = tuple_of(tree_, node_of(schema));
           JsonIndex part = kNoJson;
           if (items != kNoJson && i < tree_[items].child_count) {
             auto child = tree_.children(items).begin();
@@ -417,7 +409,7 @@ class SchemaRules {
             }
             part = *child;
           } else {
-            part = find(schema, "items");
+            part = rest_of(tree_, node_of(schema));
           }
           none = none || is_false(part);
           if (part != kNoJson) {
@@ -513,7 +505,28 @@ class SchemaRules {
         }
       }
     }
+    add_required(schemas, out);
     return out;
+  }
+
+  /// Names that are required and not listed: any value that additionalProperties takes.
+  void add_required(const Schemas& schemas, std::vector<Property>& out) {
+    for (const JsonIndex schema : schemas) {
+      const JsonIndex required = find(schema, "required");
+      if (required == kNoJson) {
+        continue;
+      }
+      for (const JsonIndex name : tree_.children(required)) {
+        if (std::ranges::find(out, tree_[name].text, &Property::name) != out.end()) {
+          continue;
+        }
+        if (find_any(schemas, "patternProperties").second != kNoJson) {
+          fail(name, "is not among properties, which patternProperties excludes: write a pattern");
+          return;
+        }
+        add_property(schemas, tree_[name].text, out);
+      }
+    }
   }
 
   void add_property(const Schemas& schemas, std::string_view name, std::vector<Property>& out) {
@@ -707,7 +720,6 @@ class SchemaRules {
   JsonRules json_;
   std::map<Schemas, ExpressionId> known_;
   std::deque<Pending> queue_;
-  std::vector<SchemaTypes> filters_;
   size_t alternatives_ = 0;
   std::optional<Refusal> refusal_;
 };

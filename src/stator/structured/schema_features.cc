@@ -19,6 +19,10 @@ std::string_view keyword(SchemaFeature feature) {
       return "this format";
     case SchemaFeature::kOpenPattern:
       return "a pattern without ^ and $ at its ends";
+    case SchemaFeature::kSiblings:
+      return "this keyword together with those beside it";
+    case SchemaFeature::kTupleItems:
+      return "a tuple in its old spelling (it is prefixItems now)";
   }
   return "this keyword";
 }

@@ -16,8 +16,10 @@ enum class SchemaFeature : uint8_t {
   kNumberBounds,    ///< minimum … on a type that is not "integer"
   kUncommonFormat,  ///< a `format` other than date, time, date-time, uuid
   kOpenPattern,     ///< `pattern` without ^ and $
+  kSiblings,        ///< keywords that decoders look at alone, beside others (check_siblings())
+  kTupleItems,      ///< a list as `items`, and additionalItems
 };
-inline constexpr uint8_t kSchemaFeatureCount = 7;
+inline constexpr uint8_t kSchemaFeatureCount = 9;
 
 /// The keyword, for messages.
 std::string_view keyword(SchemaFeature feature);

@@ -19,7 +19,7 @@ constexpr auto kKeywords = std::to_array<SchemaKeyword>({
     {"$recursiveRef", kRefused, kNone, {}, "use $ref: \"#\""},
     {"$ref", kReference, kWhole},
     {"$schema", kIgnored},
-    {"additionalItems", kRefused, kNone, {}, "name it items, and the tuple prefixItems"},
+    {"additionalItems", kSchema, kNone, kTupleItems},
     {"additionalProperties", kSchema, kObject},
     {"allOf", kList, kWhole},
     {"anyOf", kList, kWhole},
@@ -107,6 +107,13 @@ constexpr auto kFormats = std::to_array<Format>({
 });
 static_assert(std::ranges::is_sorted(kFormats, {}, &Format::name));
 
+// Formats of any draft that we do not enforce. What no draft knows is an annotation, the standard
+// says.
+constexpr auto kOtherFormats = std::to_array<std::string_view>(
+    {"color", "host-name", "idn-email", "idn-hostname", "ip-address", "iri", "iri-reference",
+     "phone", "regex", "style", "utc-millisec"});
+static_assert(std::ranges::is_sorted(kOtherFormats));
+
 }  // namespace
 
 const SchemaKeyword* find_schema_keyword(std::string_view name) {
@@ -116,7 +123,11 @@ const SchemaKeyword* find_schema_keyword(std::string_view name) {
 
 FormatSupport classify_format(std::string_view name) {
   const auto found = std::ranges::lower_bound(kFormats, name, {}, &Format::name);
-  return found != kFormats.end() && found->name == name ? found->support : FormatSupport::kUnknown;
+  if (found != kFormats.end() && found->name == name) {
+    return found->support;
+  }
+  return std::ranges::binary_search(kOtherFormats, name) ? FormatSupport::kUnknown
+                                                         : FormatSupport::kAnnotation;
 }
 
 }  // namespace stator::structured

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 
 #include "stator/structured/detail/schema_keywords.h"
 
@@ -82,8 +83,8 @@ Complaint check_type_beside(const JsonTree& tree, JsonIndex type, JsonIndex whol
   const SchemaTypes allowed = types_of(tree, tree[type].parent);
   const std::string_view key = tree[whole].key;
   if (key == "$ref") {
-    return SchemaComplaint{type,
-                           "type beside $ref is not enforced: move it into what $ref refers to"};
+    return SchemaComplaint{
+        type, "type beside $ref is not enforced: move it into what $ref refers to", true};
   }
   if (key == "const") {
     const bool fits = (types_of_value(tree[whole]) & allowed) != 0;
@@ -91,11 +92,12 @@ Complaint check_type_beside(const JsonTree& tree, JsonIndex type, JsonIndex whol
   }
   for (const JsonIndex member : tree.children(whole)) {
     if (key == "enum" && (types_of_value(tree[member]) & allowed) == 0) {
-      return SchemaComplaint{member, "does not have the type beside enum: leave the value out"};
+      return SchemaComplaint{member, "does not have the type beside enum: leave the value out",
+                             true};
     }
     if (key != "enum" && !states_types(tree, member, allowed)) {
       return SchemaComplaint{
-          member, fmt::format("the type beside {} is not enforced: repeat it here", key)};
+          member, fmt::format("the type beside {} is not enforced: repeat it here", key), true};
     }
   }
   return {};
@@ -103,25 +105,32 @@ Complaint check_type_beside(const JsonTree& tree, JsonIndex type, JsonIndex whol
 
 Complaint check_beside(const JsonTree& tree, JsonIndex schema, JsonIndex whole) {
   const std::string_view key = tree[whole].key;
+  const bool values = key == "const" || key == "enum";
+  Complaint first;
   for (const JsonIndex member : tree.children(schema)) {
     const SchemaDomain domain = domain_of(tree, member);
     if (member == whole || domain == SchemaDomain::kNone) {
       continue;
     }
+    Complaint complaint;
     if (domain == SchemaDomain::kTypes) {
-      if (auto complaint = check_type_beside(tree, member, whole)) {
-        return complaint;
-      }
-      continue;
+      complaint = check_type_beside(tree, member, whole);
+    } else {
+      // Members of oneOf that exclude each other may no longer do so once something is added.
+      complaint =
+          SchemaComplaint{member,
+                          fmt::format("{} beside {} is not enforced: {}", tree[member].key, key,
+                                      values          ? "list only values that fit"
+                                      : key == "$ref" ? "move it into what $ref refers to"
+                                                      : "move it into each member"),
+                          key != "oneOf" && tree[member].key != "oneOf"};
     }
-    const bool values = key == "const" || key == "enum";
-    return SchemaComplaint{member,
-                           fmt::format("{} beside {} is not enforced: {}", tree[member].key, key,
-                                       values          ? "list only values that fit"
-                                       : key == "$ref" ? "move it into what $ref refers to"
-                                                       : "move it into each member")};
+    if (complaint && !complaint->only_others) {
+      return complaint;
+    }
+    first = first ? first : complaint;
   }
-  return {};
+  return first;
 }
 
 // ---- beside `type`
@@ -146,9 +155,10 @@ Complaint check_type_needed(const JsonTree& tree, JsonIndex schema) {
   for (const JsonIndex member : tree.children(schema)) {
     const auto row = std::ranges::find(kTypes, domain_of(tree, member), &DomainType::domain);
     if (row != kTypes.end() && (concluded == kAnyType || (row->types & concluded) == 0)) {
-      return SchemaComplaint{
-          member, fmt::format("is only enforced beside type: add \"type\": \"{}\"{}", row->name,
-                              row->name == "number" ? " or \"integer\"" : "")};
+      return SchemaComplaint{member,
+                             fmt::format("is only enforced beside type: add \"type\": \"{}\"{}",
+                                         row->name, row->name == "number" ? " or \"integer\"" : ""),
+                             true};
     }
   }
   return {};
@@ -165,9 +175,11 @@ Complaint check_string(const JsonTree& tree, JsonIndex schema) {
       first = member;
     } else if (!is_length(first) || !is_length(member)) {
       return SchemaComplaint{
-          member, fmt::format("{} and {} are not enforced together: say it all with pattern, as in "
-                              "^[a-z]{{2,5}}$",
-                              tree[first].key, tree[member].key)};
+          member,
+          fmt::format("{} and {} are not enforced together: say it all with pattern, as in "
+                      "^[a-z]{{2,5}}$",
+                      tree[first].key, tree[member].key),
+          true};
     }
   }
   return {};
@@ -217,25 +229,29 @@ Complaint check_bounds(const JsonTree& tree, JsonIndex schema) {
   return {};
 }
 
+bool is_false(const JsonTree& tree, JsonIndex value) {
+  return value != kNoJson && tree[value].type == JsonType::kBool && !tree[value].boolean;
+}
+
 Complaint check_required(const JsonTree& tree, JsonIndex schema) {
   const JsonIndex required = tree.find(schema, "required");
   if (required == kNoJson) {
     return {};
   }
   const JsonIndex properties = tree.find(schema, "properties");
+  const bool may_be_others = !is_false(tree, tree.find(schema, "additionalProperties")) &&
+                             !has(tree, schema, "patternProperties");
   for (const JsonIndex name : tree.children(required)) {
     if (properties == kNoJson || !has(tree, properties, tree[name].text)) {
       return SchemaComplaint{
-          name, fmt::format("\"{}\" is not among properties, so that it is not enforced: add it "
-                            "there",
-                            tree[name].text)};
+          name,
+          fmt::format("\"{}\" is not among properties, so that it is not enforced: add it "
+                      "there",
+                      tree[name].text),
+          may_be_others};
     }
   }
   return {};
-}
-
-bool is_false(const JsonTree& tree, JsonIndex value) {
-  return value != kNoJson && tree[value].type == JsonType::kBool && !tree[value].boolean;
 }
 
 double count_at(const JsonTree& tree, JsonIndex schema, std::string_view key, double otherwise) {
@@ -271,9 +287,11 @@ Complaint check_properties(const JsonTree& tree, JsonIndex schema) {
 }
 
 Complaint check_tuple(const JsonTree& tree, JsonIndex schema) {
-  const bool closed = is_false(tree, tree.find(schema, "items"));
+  const bool closed = is_false(tree, rest_of(tree, schema));
+  const JsonIndex tuple = tuple_of(tree, schema);
+  const double listed = tuple == kNoJson ? 0 : tree[tuple].child_count;
   const double least = count_at(tree, schema, "minItems", 0);
-  if (closed && least > children_of(tree, schema, "prefixItems")) {
+  if (closed && least > listed) {
     return SchemaComplaint{tree.find(schema, "minItems"),
                            "is more than prefixItems has, and items is false"};
   }
@@ -309,19 +327,48 @@ SchemaTypes types_of(const JsonTree& tree, JsonIndex schema) {
   return is_array ? kArrayType : kAnyType;
 }
 
+JsonIndex tuple_of(const JsonTree& tree, JsonIndex schema) {
+  const JsonIndex items = tree.find(schema, "items");
+  return items != kNoJson && tree[items].type == JsonType::kArray
+             ? items
+             : tree.find(schema, "prefixItems");
+}
+
+JsonIndex rest_of(const JsonTree& tree, JsonIndex schema) {
+  const JsonIndex items = tree.find(schema, "items");
+  return items != kNoJson && tree[items].type == JsonType::kArray
+             ? tree.find(schema, "additionalItems")
+             : items;
+}
+
 Complaint check_siblings(const JsonTree& tree, JsonIndex schema) {
+  Complaint first;
+  JsonIndex whole = kNoJson;
   for (const std::string_view key : {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"}) {
-    if (const JsonIndex whole = tree.find(schema, key); whole != kNoJson) {
-      return check_beside(tree, schema, whole);
+    whole = whole == kNoJson ? tree.find(schema, key) : whole;
+  }
+  if (whole != kNoJson) {
+    first = check_beside(tree, schema, whole);
+    if (first && !first->only_others) {
+      return first;
     }
   }
-  for (const auto check : {check_type_needed, check_string, check_whole_bounds, check_bounds,
-                           check_required, check_properties, check_tuple}) {
-    if (auto complaint = check(tree, schema)) {
-      return complaint;
+  using Rule = Complaint (*)(const JsonTree&, JsonIndex);
+  constexpr auto kAlways = std::to_array<Rule>({check_whole_bounds, check_bounds, check_string});
+  constexpr auto kAlone =
+      std::to_array<Rule>({check_properties, check_tuple, check_required, check_type_needed});
+  for (const std::span<const Rule> checks :
+       {std::span<const Rule>(kAlways),
+        std::span<const Rule>(kAlone).first(whole == kNoJson ? kAlone.size() : 0)}) {
+    for (const Rule check : checks) {
+      auto complaint = check(tree, schema);
+      if (complaint && !complaint->only_others) {
+        return complaint;
+      }
+      first = first ? first : complaint;
     }
   }
-  return {};
+  return first;
 }
 
 }  // namespace stator::structured

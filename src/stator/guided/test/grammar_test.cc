@@ -178,6 +178,48 @@ TEST(Grammar, FollowsSchemas) {
   });
 }
 
+TEST(Grammar, FollowsKeywordsBesideEachOther) {
+  expect_cases({
+      {R"({"json":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},
+           "anyOf":[{"required":["a"]},{"required":["b"]}]}})",
+       {R"({"a":1})", R"({"b":1})", R"({"a":1,"b":2})"},
+       {"{}", R"({"a":"x"})"}},
+      {R"({"json":{"type":"string","anyOf":[{"minLength":3},{"enum":["a",1]}]}})",
+       {"\"a\"", "\"abc\""},
+       {"1", "\"b\"", "null"}},
+      {R"({"json":{"$ref":"#/$defs/a","minLength":2,"$defs":{"a":{"type":"string","maxLength":3}}}})",
+       {"\"ab\"", "\"abc\""},
+       {"\"a\"", "\"abcd\""}},
+      {R"({"json":{"type":"integer","allOf":[{"minimum":3}],"anyOf":[{"maximum":5},{"const":9}]}})",
+       {"3", "5", "9"},
+       {"2", "8", "\"a\""}},
+      {R"({"json":{"type":["string","null"],"enum":["ab",null,1,"abc"],"maxLength":2}})",
+       {"\"ab\"", "null"},
+       {"1", "\"abc\""}},
+      {R"({"json":{"const":1,"enum":[1,2]}})", {"1"}, {"2"}},
+      {R"({"json":{"type":"string","pattern":"^[a-z\"]+(-[0-9]*)?$","minLength":3,"maxLength":5}})",
+       {"\"abc\"", "\"ab-12\"", R"("a\"b")"},
+       {"\"ab\"", "\"ab-123\"", "\"a-1-2\""}},
+      {R"({"json":{"type":"string","pattern":"^(a|bc)*$","minLength":4}})",
+       {"\"aaaa\"", "\"abcbc\"", "\"aaaaaaaa\""},
+       {"\"abc\"", "\"abcb\""}},
+      {R"({"json":{"allOf":[{"type":"string","pattern":"^[a-m]{2,6}$"},
+           {"type":"string","pattern":"^.*[f-z]b$"},{"maxLength":4}]}})",
+       {"\"fb\"", "\"aafb\""},
+       {"\"zb\"", "\"aaafb\"", "\"ab\""}},
+      {R"({"json":{"minLength":2}})", {"\"ab\"", "7", "[]"}, {"\"a\""}},
+      {R"({"json":{"type":"object","properties":{"a":{"type":"null"}},"required":["b"]}})",
+       {R"({"b":[1]})", R"({"a":null,"b":"x"})"},
+       {R"({"a":null})", "{}"}},
+      {R"({"json":{"type":"array","items":[{"type":"null"},{"type":"integer"}],"additionalItems":false}})",
+       {"[]", "[null]", "[null,1]"},
+       {"[1]", "[null,1,1]"}},
+      {R"({"json":{"type":"array","items":[{"type":"null"}],"additionalItems":{"type":"boolean"}}})",
+       {"[]", "[null,true,false]"},
+       {"[null,1]"}},
+  });
+}
+
 TEST(Grammar, FollowsBoundsOfNumbers) {
   expect_cases({
       {R"({"json":{"type":"integer","minimum":-3,"maximum":120}})",

@@ -37,6 +37,23 @@ ExpressionId add_regex(RuleSet& rules, const RegexTree& tree, CharacterForm form
 ExpressionId add_pattern(RuleSet& rules, std::string_view pattern, CharacterForm form,
                          RegexFlags flags = {});
 
+/// One character of `ranges`.
+ExpressionId add_characters(RuleSet& rules, std::vector<CodeRange> ranges, CharacterForm form);
+
+struct TextLengths {
+  uint32_t least = 0;
+  uint32_t most = kUnbounded;  ///< kUnbounded: no limit
+};
+struct JoinedPatterns {
+  enum class Outcome : uint8_t { kAdded, kTooLarge, kNothingFits };
+  Outcome outcome = Outcome::kAdded;
+  ExpressionId text = 0;
+};
+/// Text inside a JSON string that follows each of the patterns, which were accepted, and is so many
+/// characters long: one automaton of at most some 100,000 states.
+JoinedPatterns add_joined_patterns(RuleSet& rules, std::span<const std::string_view> patterns,
+                                   const TextLengths& lengths);
+
 /// A JSON value that follows the schema at `root` of `tree`, which check_json_schema accepted.
 Outcome<ExpressionId> add_schema(RuleSet& rules, const JsonTree& tree,
                                  const JsonSpelling& spelling);

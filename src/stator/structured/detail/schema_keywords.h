@@ -57,8 +57,8 @@ const SchemaKeyword* find_schema_keyword(std::string_view name);
 enum class FormatSupport : uint8_t {
   kCommon,      ///< every engine enforces it
   kUncommon,    ///< SchemaFeature::kUncommonFormat
-  kAnnotation,  ///< says how numbers or bytes are stored: nothing to enforce
-  kUnknown,
+  kAnnotation,  ///< says how numbers or bytes are stored, or is in no draft: nothing to enforce
+  kUnknown,     ///< of some draft, and not enforced
 };
 FormatSupport classify_format(std::string_view name);
 

@@ -28,10 +28,18 @@ SchemaTypes type_named(std::string_view name);
 /// stand for an object, items and prefixItems for an array, nothing else says anything.
 SchemaTypes types_of(const JsonTree& tree, JsonIndex schema);
 
+/// The schemas of a tuple's items: prefixItems, or a list as `items`; kNoJson if there are none.
+JsonIndex tuple_of(const JsonTree& tree, JsonIndex schema);
+/// The schema of the items behind those: items, or behind a list additionalItems.
+JsonIndex rest_of(const JsonTree& tree, JsonIndex schema);
+
 /// A keyword of one schema that its neighbours make impossible or ineffective.
 struct SchemaComplaint {
   JsonIndex at = kNoJson;
   std::string why;
+  /// Decoders look at one of the keywords only, rules_of_schema.cc at all of them
+  /// (SchemaFeature::kSiblings).
+  bool only_others = false;
 };
 
 /// Checks the keywords of one schema against each other; each alone has been found well formed.

@@ -92,18 +92,14 @@ constexpr Refused kUnsupported[] = {
     {R"({"propertyNames":{"enum":["a"]}})", "at #/propertyNames: propertyNames is not supported"},
     {R"({"unevaluatedProperties":false})", "at #/unevaluatedProperties: unevaluatedProperties is"},
     {R"({"unevaluatedItems":{}})", "at #/unevaluatedItems: unevaluatedItems is not supported"},
-    {R"({"additionalItems":false})", "at #/additionalItems: additionalItems is not supported"},
     {R"({"$dynamicRef":"#a"})", "at #/$dynamicRef: $dynamicRef is not supported: use $ref"},
     {R"({"$recursiveRef":"#"})", "at #/$recursiveRef: $recursiveRef is not supported"},
-    {R"({"items":[{}]})", "at #/items: a list of schemas is the old spelling of a tuple"},
     {R"({"type":"string","format":"ip-address"})",
      "at #/format: the format \"ip-address\" is not supported: use one of date, time"},
     {R"({"type":"string","pattern":"(?=a"})",
      "at #/pattern: the pattern at character 1: look-ahead and look-behind are not supported"},
     {R"({"type":"object","patternProperties":{"(":{}}})",
      "at #/patternProperties/(: the pattern at character 1"},
-    {R"({"$ref":"#/$defs/a","type":"string","$defs":{"a":{}}})",
-     "at #/type: type beside $ref is not enforced"},
 };
 INSTANTIATE_TEST_SUITE_P(Unsupported, JsonSchemaRefuses, testing::ValuesIn(kUnsupported));
 
@@ -183,43 +179,66 @@ constexpr Refused kEmpty[] = {
 constexpr Refused kIneffective[] = {
     {R"({"required":["b"],"properties":{"a":{}},"additionalProperties":false})",
      "at #/required/0: \"b\" is not among properties, so that it is not enforced"},
-    {R"({"type":"object","required":["b"]})", "at #/required/0: \"b\" is not among properties"},
-    {R"({"minLength":1})",
-     "at #/minLength: is only enforced beside type: add \"type\": \"string\""},
-    {R"({"pattern":"a"})", "at #/pattern: is only enforced beside type"},
-    {R"({"format":"date"})", "at #/format: is only enforced beside type"},
-    {R"({"minimum":1})",
-     "at #/minimum: is only enforced beside type: add \"type\": \"number\" or \"integer\""},
-    {R"({"multipleOf":2})", "at #/multipleOf: is only enforced beside type"},
-    {R"({"minItems":1})", "at #/minItems: is only enforced beside type: add \"type\": \"array\""},
-    {R"({"maxProperties":1})", "at #/maxProperties: is only enforced beside type"},
-    {R"({"patternProperties":{}})", "at #/patternProperties: is only enforced beside type"},
-    {R"({"required":[]})", "at #/required: is only enforced beside type"},
     {R"({"properties":{"a":{}},"patternProperties":{"^b$":{}}})",
      "at #/patternProperties: is not enforced beside properties"},
-    {R"({"properties":{},"items":{}})", "at #/items: is only enforced beside type"},
-    {R"({"type":"string","minLength":1,"pattern":"a"})",
-     "at #/pattern: minLength and pattern are not enforced together"},
-    {R"({"type":"string","format":"date","pattern":"a"})",
-     "at #/pattern: format and pattern are not enforced together"},
     {R"({"type":"integer","minimum":1.5})", "at #/minimum: must be a whole number"},
-    {R"({"type":"integer","enum":[1,"a"]})", "at #/enum/1: does not have the type beside enum"},
-    {R"({"enum":["a"],"type":"string","pattern":"b"})",
-     "at #/pattern: pattern beside enum is not enforced: list only values that fit"},
-    {R"({"const":1,"enum":[1]})", "at #/enum: enum beside const is not enforced"},
     {R"({"anyOf":[{}],"oneOf":[{}]})",
      "at #/oneOf: oneOf beside anyOf is not enforced: move it into each member"},
-    {R"({"type":"object","anyOf":[{"type":"object"}],"properties":{}})",
-     "at #/properties: properties beside anyOf is not enforced"},
-    {R"({"type":"string","anyOf":[{"type":"string"},{"minLength":2}]})",
-     "at #/anyOf/1: the type beside anyOf is not enforced: repeat it here"},
-    {R"({"type":"integer","oneOf":[{"const":"a"}]})", "at #/oneOf/0: the type beside oneOf is not"},
-    {R"({"type":"string","allOf":[{"enum":["a",1]}]})",
-     "at #/allOf/0: the type beside allOf is not"},
-    {R"({"$ref":"#/$defs/a","minItems":1,"$defs":{"a":{}}})",
-     "at #/minItems: minItems beside $ref is not enforced: move it into what $ref refers to"},
+    {R"({"type":"object","oneOf":[{"required":["a"]}],"properties":{}})",
+     "at #/properties: properties beside oneOf is not enforced: move it into each member"},
+    {R"({"type":"object","oneOf":[{"type":"object"}],"properties":{}})",
+     "at #/properties: properties beside oneOf is not enforced: move it into each member"},
 };
 INSTANTIATE_TEST_SUITE_P(WhatHasNoEffect, JsonSchemaRefuses, testing::ValuesIn(kIneffective));
+
+// The same, but we look at all keywords ourselves.
+TEST(JsonSchema, TellsWhatDecodersLookAtAlone) {
+  struct Case {
+    std::string_view schema;
+    std::string_view place;
+  };
+  for (const auto& [schema, place] : std::vector<Case>{
+           {R"({"type":"object","required":["b"]})", "#/required/0"},
+           {R"({"type":"string","minLength":1,"pattern":"a"})", "#/pattern"},
+           {R"({"type":"string","format":"date","pattern":"a"})", "#/pattern"},
+           {R"({"minLength":1})", "#/minLength"},
+           {R"({"pattern":"a"})", "#/pattern"},
+           {R"({"format":"date"})", "#/format"},
+           {R"({"minimum":1})", "#/minimum"},
+           {R"({"multipleOf":2})", "#/multipleOf"},
+           {R"({"minItems":1})", "#/minItems"},
+           {R"({"maxProperties":1})", "#/maxProperties"},
+           {R"({"patternProperties":{}})", "#/patternProperties"},
+           {R"({"required":[]})", "#/required"},
+           {R"({"properties":{},"items":{}})", "#/items"},
+           {R"({"type":"integer","enum":[1,"a"]})", "#/enum/1"},
+           {R"({"enum":["a"],"type":"string","pattern":"b"})", "#/pattern"},
+           {R"({"const":1,"enum":[1]})", "#/enum"},
+           {R"({"type":"object","anyOf":[{"type":"object"}],"properties":{}})", "#/properties"},
+           {R"({"type":"string","anyOf":[{"type":"string"},{"minLength":2}]})", "#/anyOf/1"},
+           {R"({"type":"integer","oneOf":[{"const":"a"}]})", "#/oneOf/0"},
+           {R"({"type":"string","allOf":[{"enum":["a",1]}]})", "#/allOf/0"},
+           {R"({"$ref":"#/$defs/a","minItems":1,"$defs":{"a":{}}})", "#/minItems"},
+           {R"({"$ref":"#/$defs/a","type":"string","$defs":{"a":{}}})", "#/type"},
+       }) {
+    const auto features = check_json_schema(schema);
+    ASSERT_TRUE(features.has_value()) << schema;
+    EXPECT_TRUE(features->has(SchemaFeature::kSiblings)) << schema;
+    EXPECT_THAT(find_schema_feature(schema, SchemaFeatures().with(SchemaFeature::kSiblings)),
+                testing::StartsWith(std::string(place)))
+        << schema;
+  }
+  for (const std::string_view schema :
+       {R"({"items":[{}]})", R"({"items":[{}],"additionalItems":false})"}) {
+    const auto features = check_json_schema(schema);
+    ASSERT_TRUE(features.has_value()) << schema;
+    EXPECT_TRUE(features->has(SchemaFeature::kTupleItems)) << schema;
+  }
+}
+
+TEST(JsonSchema, TakesFormatsOfNoDraftForAnnotations) {
+  EXPECT_EQ(verdict(check_json_schema(R"({"type":"string","format":"bic-code"})")), "ok");
+}
 INSTANTIATE_TEST_SUITE_P(ThatNothingFits, JsonSchemaRefuses, testing::ValuesIn(kEmpty));
 
 TEST(JsonSchema, FollowsLocalReferences) {

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stator/structured/detail/schema_parts.h"
+
+#include <algorithm>
+
+#include "stator/structured/detail/schema_keywords.h"
+#include "stator/structured/detail/schema_siblings.h"
+
+namespace stator::structured {
+namespace {
+
+bool has_type(const JsonNode& node, SchemaTypes types) {
+  switch (node.type) {
+    case JsonType::kObject:
+      return (types & kObjectType) != 0;
+    case JsonType::kArray:
+      return (types & kArrayType) != 0;
+    case JsonType::kString:
+      return (types & kStringType) != 0;
+    case JsonType::kNumber:
+      return (types & kNumberType) != 0 ||
+             ((types & kIntegerType) != 0 &&
+              node.raw.find_first_of(".eE") == std::string_view::npos);
+    case JsonType::kBool:
+      return (types & kBooleanType) != 0;
+    case JsonType::kNull:
+      break;
+  }
+  return (types & kNullType) != 0;
+}
+
+double characters(std::string_view text) {
+  const auto is_start = [](char byte) {
+    return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80;
+  };
+  return static_cast<double>(std::ranges::count_if(text, is_start));
+}
+
+enum class Verdict : uint8_t { kTaken, kNot, kUnclear };
+
+Verdict bounded(std::string_view name, double size, double limit) {
+  const bool taken = name == "exclusiveMinimum"   ? size > limit
+                     : name == "exclusiveMaximum" ? size < limit
+                     : name.starts_with("min")    ? size >= limit
+                                                  : size <= limit;
+  return taken ? Verdict::kTaken : Verdict::kNot;
+}
+
+/// One keyword, `type`, `enum` and `const` apart.
+Verdict judge(const SchemaKeyword& keyword, double limit, const JsonNode& value) {
+  const std::string_view name = keyword.name;
+  switch (keyword.domain) {
+    case SchemaDomain::kNone:
+    case SchemaDomain::kTypes:
+      return Verdict::kTaken;
+    case SchemaDomain::kWhole:
+      return name == "const" || name == "enum" ? Verdict::kTaken : Verdict::kUnclear;
+    case SchemaDomain::kString:
+      if (value.type != JsonType::kString) {
+        return Verdict::kTaken;
+      }
+      return name.ends_with("Length") ? bounded(name, characters(value.text), limit)
+                                      : Verdict::kUnclear;
+    case SchemaDomain::kNumber:
+      if (value.type != JsonType::kNumber) {
+        return Verdict::kTaken;
+      }
+      return name == "multipleOf" ? Verdict::kUnclear : bounded(name, value.number, limit);
+    case SchemaDomain::kArray:
+      return value.type == JsonType::kArray ? Verdict::kUnclear : Verdict::kTaken;
+    case SchemaDomain::kObject:
+      break;
+  }
+  return value.type == JsonType::kObject ? Verdict::kUnclear : Verdict::kTaken;
+}
+
+}  // namespace
+
+JsonIndex find_keyword(const JsonTree& tree, SchemaPart part, std::string_view key) {
+  const JsonIndex node = node_of(part);
+  return tree[node].type == JsonType::kObject && !is_left_out(part, key) ? tree.find(node, key)
+                                                                         : kNoJson;
+}
+
+bool takes_value(const JsonTree& tree, SchemaPart part, JsonIndex value, JsonIndex& unclear) {
+  const auto is_value = [&](JsonIndex other) { return tree[other].raw == tree[value].raw; };
+  const JsonIndex constant = find_keyword(tree, part, "const");
+  const JsonIndex list = find_keyword(tree, part, "enum");
+  if ((constant != kNoJson && !is_value(constant)) ||
+      (find_keyword(tree, part, "type") != kNoJson &&
+       !has_type(tree[value], types_of(tree, node_of(part))))) {
+    return false;
+  }
+  bool listed = list == kNoJson;
+  for (const JsonIndex other : tree.children(list == kNoJson ? value : list)) {
+    listed = listed || is_value(other);
+  }
+  if (!listed) {
+    return false;
+  }
+  for (const JsonIndex member : tree.children(node_of(part))) {
+    const SchemaKeyword* keyword = find_schema_keyword(tree[member].key);
+    if (keyword == nullptr || is_left_out(part, keyword->name)) {
+      continue;
+    }
+    const Verdict verdict = judge(*keyword, tree[member].number, tree[value]);
+    if (verdict != Verdict::kTaken) {
+      unclear = verdict == Verdict::kUnclear ? member : unclear;
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace stator::structured
