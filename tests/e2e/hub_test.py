@@ -6,6 +6,8 @@ import hashlib
 import http.server
 import json
 import pathlib
+import resource
+import signal
 import subprocess
 import tempfile
 import threading
@@ -30,6 +32,7 @@ class Hub:
         self.wrong_checksum: set[str] = set()
         self.commit = COMMIT
         self.etags: dict[str, str] = {}  # name → what it claims instead of the checksum
+        self.sizes: dict[str, int] = {}  # name → what it claims instead of the size
         self.listed: list[str] = []  # names beside those of the files
         self.status = 200
         self.tokens: list[str | None] = []
@@ -84,7 +87,7 @@ class Hub:
             start, status = int(byte_range.removeprefix("bytes=").split("-")[0]), 206
         checksum = hashlib.sha256(b"other" if name in self.wrong_checksum else data).hexdigest()
         checksum = self.etags.get(name, checksum)
-        headers = {"ETag": f'"{checksum}"', "X-Linked-Etag": f'"{checksum}"', "X-Linked-Size": str(len(data)),
+        headers = {"ETag": f'"{checksum}"', "X-Linked-Etag": f'"{checksum}"', "X-Linked-Size": str(self.sizes.get(name, len(data))),
                    "Accept-Ranges": "bytes"}
         if status == 206:
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
@@ -203,6 +206,28 @@ class HubTest(unittest.TestCase):
         # Nothing half-made is taken for a model afterwards; a good download then succeeds.
         self.hub.wrong_checksum.clear()
         self.answer_of(self.serve())
+
+    def test_a_full_disk_is_told_and_the_download_goes_on_later(self):
+        def small_files():  # writing beyond the limit fails as on a full disk
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
+
+        done = subprocess.run([BINARY, "models", "pull", NAME], env=self.environment(), timeout=300, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, preexec_fn=small_files)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("cannot write", done.stderr)
+        self.assertIn("2000000 of", done.stderr)
+        self.assertIn("hub.cache_dir", done.stderr)
+        sent = self.hub.sent_bytes[WEIGHTS]
+        self.assertEqual(self.pulled(NAME)[0], 0)
+        self.assertEqual(self.hub.sent_bytes[WEIGHTS] - sent, len(self.hub.files[WEIGHTS]) - 2_000_000, "from where it was")
+
+    def test_room_is_looked_for_before_the_first_byte(self):
+        self.hub.sizes[WEIGHTS] = 10**18
+        status, said = self.pulled(NAME)
+        self.assertNotEqual(status, 0)
+        self.assertIn(f"'{WEIGHTS}' needs {10**18} more bytes", said)
+        self.assertNotIn(WEIGHTS, self.hub.sent_bytes)
 
     def test_a_damaged_partial_file_is_found_out_by_its_checksum(self):
         data = self.hub.files[WEIGHTS]

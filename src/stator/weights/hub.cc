@@ -7,7 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "stator/core/log.h"
@@ -46,16 +49,20 @@ class PartialFile {
   void truncate(uint64_t bytes) const {
     [[maybe_unused]] const int failed = ::ftruncate(descriptor_, static_cast<off_t>(bytes));
   }
-  bool append(std::string_view data) const {
+  /// 0, or why not all could be written (errno).
+  int append(std::string_view data) const {
     ::lseek(descriptor_, 0, SEEK_END);
     while (!data.empty()) {
       const ssize_t written = ::write(descriptor_, data.data(), data.size());
+      if (written < 0 && errno == EINTR) {
+        continue;
+      }
       if (written <= 0) {
-        return false;
+        return written < 0 ? errno : ENOSPC;
       }
       data.remove_prefix(static_cast<size_t>(written));
     }
-    return true;
+    return 0;
   }
 
  private:
@@ -196,6 +203,7 @@ class Download {
         if (!out.is_open()) {
           return Error(Code::kIo, "cannot write " + partial.string() + "; set hub.cache_dir");
         }
+        STATOR_CHECK(check_room(out, remote));
         STATOR_CHECK(fill(out, remote));
       }
       STATOR_TRY(const bool good, verify_blob(partial, remote.etag));
@@ -213,6 +221,21 @@ class Download {
     return cache_.link(commit_, file, remote.etag);
   }
 
+  /// Known before the first byte rather than after an hour.
+  Status check_room(const PartialFile& out, const RemoteFile& remote) const {
+    std::error_code unknown;
+    const fs::space_info space = fs::space(cache_.partial(remote.etag).parent_path(), unknown);
+    const uint64_t missing = remote.bytes - std::min(remote.bytes, out.bytes());
+    if (!unknown && missing > space.available) {
+      return Error(Code::kIo,
+                   fmt::format("'{}' needs {} more bytes, {} are free under {}: free some, or set "
+                               "hub.cache_dir (HF_HUB_CACHE)",
+                               remote.name, missing, space.available,
+                               cache_.partial(remote.etag).parent_path().string()));
+    }
+    return {};
+  }
+
   /// Appends what is missing; a connection that breaks is resumed, not begun again.
   Status fill(const PartialFile& out, const RemoteFile& remote) {
     for (int attempt = 1;; ++attempt) {
@@ -223,7 +246,7 @@ class Download {
       net::HttpClientOptions options;
       options.timeout = Duration::zero();
       options.resume_from = have;
-      bool disk_full = false;
+      int failure = 0;  // errno of a write
       uint64_t done = have;
       bool first = true;
       const auto response = net::http_request({.url = file_url(remote.name), .headers = headers()},
@@ -232,14 +255,19 @@ class Download {
                                                   out.truncate(0);
                                                 }
                                                 done += bytes.size();
-                                                disk_full = !out.append(bytes);
+                                                failure = out.append(bytes);
                                                 if (progress_) {
                                                   progress_(remote.name, done, remote.bytes);
                                                 }
-                                                return !disk_full;
+                                                return failure == 0;
                                               });
-      if (disk_full) {
-        return Error(Code::kIo, "the disk under hub.cache_dir is full");
+      if (failure != 0) {
+        return Error(
+            Code::kIo,
+            fmt::format("cannot write {}: {} ({} of {} bytes are there): make room, or set "
+                        "hub.cache_dir (HF_HUB_CACHE), and try again, it goes on from there",
+                        cache_.partial(remote.etag).string(),
+                        std::generic_category().message(failure), out.bytes(), remote.bytes));
       }
       if (response && response->status == 200 && have > 0) {
         out.truncate(0);  // the server ignored the range: what was appended is not a continuation
