@@ -91,9 +91,9 @@ void WorkerEvents::take(ChoiceRef ref, const inference::Delta& delta,
   }
   // It becomes text, and leaves at once or when its copy may.
   ActiveRequest& active = *ref.active;
-  const Progress progress =
-      active.gate == nullptr ? active.generation.on_delta(run, delta, output, parts_.shard.now())
-                             : parts_.requests.kept()->advance(active, run, delta, output);
+  const Progress progress = active.gate == nullptr
+                                ? active.generation.on_delta(run, delta, output, parts_.shard.now())
+                                : parts_.requests.kept()->advance(active, run, delta, output);
   Actions actions;
   run.on_output({.progress = progress,
                  .offset = delta.offset,

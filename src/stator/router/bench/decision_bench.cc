@@ -76,9 +76,7 @@ class Service {
   void add_worker(WorkerKey worker, const WorkerFacts& facts) {
     router_->add_worker(worker, facts);
   }
-  void apply(WorkerKey worker, const kv::KvEvent& event) {
-    router_->index().apply(worker, event);
-  }
+  void apply(WorkerKey worker, const kv::KvEvent& event) { router_->index().apply(worker, event); }
   Decision route(const RouteRequest& request) {
     return std::move(*router_->route_or_wait(request, {}, [](Result<Decision>) {})->decision);
   }
