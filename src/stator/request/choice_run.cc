@@ -302,6 +302,9 @@ void ChoiceRun::on_finished(TimePoint now, Actions& out) {
 
 void ChoiceRun::close() {
   facts_.closed = true;
+  if (!journal_.attempt_is_fresh()) {
+    lease_.mark_prefill_completed();  // an answer in one message: on_output() comes too late for it
+  }
   journal_.finish();
   lease_.release();
 }
