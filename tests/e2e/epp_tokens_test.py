@@ -3,11 +3,13 @@
 """`stator epp` that counts in tokens, hears what endpoints have cached, and tells other pickers of its choices."""
 
 import json
+import os
 import pathlib
 import queue
 import tempfile
 import unittest
 
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # pickers are started while channels are open
 import grpc
 
 from epp_test import PROCESS, load_protos
