@@ -3,7 +3,7 @@
 """What spans of every request cost at 5,000 requests a second: CPU of the frontend per request with a collector, without one, and with one that is away.
 
 Three frontends in front of the same simulated engines take the same closed-loop load in turn; CPU is that of their processes (/proc/PID/stat). The
-collector is a stub that reads and counts. Prints the share of a core that 5,000 traced requests a second add, and how many spans came or were counted
+collector of this script only reads and counts. Prints the share of a core that 5,000 traced requests a second add, and how many spans came or were counted
 as lost.
 
     bench/traces.py [--requests 20000] [--rounds 3]
@@ -61,12 +61,12 @@ def main() -> int:
     options.add_argument("--requests", type=int, default=20000)
     options.add_argument("--rounds", type=int, default=3)
     given = options.parse_args()
-    stub = Threads(("127.0.0.1", 0), Collector)
-    threading.Thread(target=stub.serve_forever, daemon=True).start()
+    receiver = Threads(("127.0.0.1", 0), Collector)
+    threading.Thread(target=receiver.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as folder:
         discovery = ("--discovery", f"file:{folder}/discovery")
         worker = Stator("worker", str(MODEL_DIR), "--engine", "sim", "--sim-speedup", "0", *discovery)
-        ways = {"no collector": (), "collector": ("--otlp-endpoint", f"http://127.0.0.1:{stub.server_address[1]}"),
+        ways = {"no collector": (), "collector": ("--otlp-endpoint", f"http://127.0.0.1:{receiver.server_address[1]}"),
                 "collector away": ("--otlp-endpoint", "http://127.0.0.1:1")}
         servers = {name: Stator("frontend", "--host", "127.0.0.1", "--port", "0", *discovery, *flags) for name, flags in ways.items()}
         used: dict[str, list[float]] = {name: [] for name in ways}
@@ -91,7 +91,7 @@ def main() -> int:
         finally:
             for server in (*servers.values(), worker):
                 server.kill()
-            stub.shutdown()
+            receiver.shutdown()
     return 0
 
 
