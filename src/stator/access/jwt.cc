@@ -13,14 +13,14 @@
 #include <optional>
 #include <utility>
 
-#include "stator/access/detail/base64url.h"
 #include "stator/access/key_table.h"
 #include "stator/json/value.h"
+#include "stator/text/base64.h"
 
 namespace stator::access {
 namespace {
 
-using detail::decode_base64url;
+using text::decode_base64url;
 
 template <auto kFree>
 struct Freed {

@@ -11,9 +11,9 @@
 #include <memory>
 #include <vector>
 
-#include "stator/access/detail/base64url.h"
 #include "stator/access/detail/words.h"
 #include "stator/core/assert.h"
+#include "stator/text/base64.h"
 #include "stator/text/hex.h"
 
 namespace stator::access {
@@ -123,9 +123,8 @@ NewKey make_key(Role role, std::string_view tenant) {
   std::array<unsigned char, 32> secret{};
   STATOR_ASSERT(RAND_bytes(secret.data(), secret.size()) == 1, "the system has random bytes");
   NewKey made;
-  made.key =
-      std::string(kKeyPrefix) +
-      detail::encode_base64url({reinterpret_cast<const char*>(secret.data()), secret.size()});
+  made.key = std::string(kKeyPrefix) +
+             text::encode_base64url({reinterpret_cast<const char*>(secret.data()), secret.size()});
   OPENSSL_cleanse(secret.data(), secret.size());
   made.line = fmt::format("{}{} {} {}", kHashPrefix, to_hex(as_text(sha256(made.key))),
                           describe(role), tenant);

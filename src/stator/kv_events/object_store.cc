@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "stator/json/value.h"
+#include "stator/text/base64.h"
 
 namespace stator::kv_events {
 namespace {
@@ -17,16 +17,9 @@ constexpr size_t kChunkBytes = size_t{128} << 10;  // what NATS's own clients us
 constexpr std::string_view kDigestPrefix = "SHA-256=";
 constexpr uint64_t kObjectBytesMax = uint64_t{4} << 30;
 
-/// RFC 4648 §5 with padding, as NATS writes names and digests.
+/// As NATS writes names and digests.
 std::string base64url(std::string_view bytes) {
-  std::string out((bytes.size() + 2) / 3 * 4 + 1, '\0');
-  const int length = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                                     reinterpret_cast<const unsigned char*>(bytes.data()),
-                                     static_cast<int>(bytes.size()));
-  out.resize(static_cast<size_t>(length));
-  std::ranges::replace(out, '+', '-');
-  std::ranges::replace(out, '/', '_');
-  return out;
+  return text::encode_base64url(bytes, text::Padding::kEquals);
 }
 
 std::string digest_of(std::string_view bytes) {

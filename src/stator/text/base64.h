@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,5 +12,12 @@ namespace stator::text {
 std::optional<std::string> decode_base64(std::string_view text);
 /// Appends the spelling of `bytes`, padded.
 void append_base64(std::string& out, std::string_view bytes);
+
+enum class Padding : uint8_t { kNone, kEquals };
+
+/// `bytes` in the alphabet for names and URLs (RFC 4648 §5).
+std::string encode_base64url(std::string_view bytes, Padding padding = Padding::kNone);
+/// Nothing for what is not such text without padding: other characters, bits left over.
+std::optional<std::string> decode_base64url(std::string_view text);
 
 }  // namespace stator::text

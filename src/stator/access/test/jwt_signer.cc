@@ -11,13 +11,13 @@
 #include <memory>
 #include <vector>
 
-#include "stator/access/detail/base64url.h"
 #include "stator/core/assert.h"
+#include "stator/text/base64.h"
 
 namespace stator::access {
 namespace {
 
-using detail::encode_base64url;
+using text::encode_base64url;
 
 EVP_PKEY* as_key(void* key) {
   return static_cast<EVP_PKEY*>(key);

@@ -6,14 +6,14 @@
 
 #include <string>
 
-#include "stator/access/detail/base64url.h"
 #include "stator/access/test/jwt_signer.h"
+#include "stator/text/base64.h"
 
 namespace stator::access {
 namespace {
 
-using detail::encode_base64url;
 using ::testing::HasSubstr;
+using text::encode_base64url;
 
 const WallTime kNow(std::chrono::seconds(1'700'000'000));
 constexpr std::string_view kGood = R"({"sub":"bob","tenant":"acme","exp":1700000060})";

@@ -6,8 +6,6 @@
 
 #include <string>
 
-#include "stator/access/detail/base64url.h"
-
 namespace stator::access {
 namespace {
 
@@ -79,16 +77,6 @@ TEST(KeyTable, RoleAndTenantHaveDefaults) {
 
   ASSERT_TRUE(table);
   EXPECT_EQ(table->size(), 1U);
-}
-
-TEST(Base64Url, GoesThereAndBack) {
-  for (const std::string text : {"", "f", "fo", "foo", "foob", "\xff\xfe\x00z"}) {
-    EXPECT_EQ(detail::decode_base64url(detail::encode_base64url(text)), text);
-  }
-  EXPECT_EQ(detail::encode_base64url("\xff\xef"), "_-8");
-  for (const std::string_view wrong : {"a", "ab==", "a+b/", "_-9", "a b"}) {
-    EXPECT_FALSE(detail::decode_base64url(wrong)) << wrong;
-  }
 }
 
 }  // namespace

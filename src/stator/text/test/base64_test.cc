@@ -41,5 +41,16 @@ TEST(Base64, RefusesWhatIsNone) {
   }
 }
 
+TEST(Base64Url, GoesThereAndBack) {
+  for (const std::string text : {"", "f", "fo", "foo", "foob", "\xff\xfe\x00z"}) {
+    EXPECT_EQ(decode_base64url(encode_base64url(text)), text);
+  }
+  EXPECT_EQ(encode_base64url("\xff\xef"), "_-8");
+  EXPECT_EQ(encode_base64url("\xff\xef", Padding::kEquals), "_-8=");
+  for (const std::string_view wrong : {"a", "ab==", "a+b/", "_-9", "a b"}) {
+    EXPECT_FALSE(decode_base64url(wrong)) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace stator::text
