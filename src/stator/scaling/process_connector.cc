@@ -1,63 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <vector>
 
 #include "stator/core/log.h"
 #include "stator/engine/adapters/supervisor.h"
+#include "stator/io/child_process.h"
 #include "stator/scaling/connector.h"
-
-extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX has no header for it
 
 namespace stator::scaling {
 namespace {
 
 using engine::adapters::RestartPolicy;
-
-/// In a process group of its own, so that Ctrl-C reaches this process alone, which then ends it.
-Result<pid_t> spawn(const std::vector<std::string>& command) {
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none, defaults;
-  sigemptyset(&none);
-  sigemptyset(&defaults);
-  sigaddset(&defaults, SIGPIPE);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &defaults);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  std::vector<std::string> words = command;
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (std::string& word : words) {
-    arguments.push_back(word.data());
-  }
-  arguments.push_back(nullptr);
-  pid_t pid = 0;
-  const int failed =
-      posix_spawnp(&pid, arguments[0], &files, &attributes, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&files);
-  posix_spawnattr_destroy(&attributes);
-  if (failed != 0) {
-    return Error(Code::kIo, fmt::format("cannot start a worker with '{}': {}", command.front(),
-                                        std::strerror(failed)));
-  }
-  return pid;
-}
 
 /// C1  A child is in children_ from its start until it was waited for.
 /// C2  Children that are not draining are `wanted` many, or will be when `start_at_` has come.
@@ -168,7 +128,7 @@ class ProcessConnector final : public Connector {
   }
 
   bool start(size_t pool) {
-    const auto pid = spawn(pool == 0 ? options_.command : options_.prefill_command);
+    const auto pid = io::start_child(pool == 0 ? options_.command : options_.prefill_command);
     const TimePoint now = clock_.now();
     if (!pid) {
       log::error("planner", pid.error().message());

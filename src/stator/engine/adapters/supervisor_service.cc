@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,9 +18,8 @@
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/engine/adapters/supervisor.h"
+#include "stator/io/child_process.h"
 #include "stator/net/thread.h"
-
-extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX has no header for it
 
 namespace stator::engine::adapters {
 namespace {
@@ -126,49 +124,19 @@ Status SupervisorService::spawn() {
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
     return Error(Code::kIo, fmt::format("no pipe for the engine: {}", std::strerror(errno)));
   }
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&files, ends[1], STDERR_FILENO);
-  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  // Our threads block signals and ignore SIGPIPE; the child must not inherit that.
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigset_t defaults;
-  sigemptyset(&none);
-  sigemptyset(&defaults);
-  sigaddset(&defaults, SIGPIPE);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &defaults);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  std::vector<std::string> words = config_.command;
-  std::vector<char*> arguments;
-  for (std::string& word : words) {
-    arguments.push_back(word.data());
-  }
-  arguments.push_back(nullptr);
-  pid_t child = 0;
-  const int failed =
-      posix_spawnp(&child, arguments[0], &files, &attributes, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&files);
-  posix_spawnattr_destroy(&attributes);
+  auto child = io::start_child(config_.command, ends[1]);
   close(ends[1]);
-  if (failed != 0) {
+  if (!child) {
     close(ends[0]);
-    return Error(
-        failed == ENOENT ? Code::kNotFound : Code::kIo,
-        fmt::format("cannot start '{}': {}", config_.command.front(), std::strerror(failed)));
+    return std::move(child.error());
   }
   if (pipe_ >= 0) {
     close(pipe_);
   }
   pipe_ = ends[0];
-  pid_ = child;
+  pid_ = *child;
   started_ = clock_.now();
-  log::info(kLogTarget, "started", {{"command", config_.command.front()}, {"pid", child}});
+  log::info(kLogTarget, "started", {{"command", config_.command.front()}, {"pid", *child}});
   return {};
 }
 
