@@ -22,6 +22,10 @@ REQUEST = {"apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeploymentReq
 MODEL = {"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoModel", "metadata": {"name": "m"}, "spec": {"modelName": "m", "baseModelName": "b"}}
 ADAPTER = {"apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeploymentScalingAdapter", "metadata": {"name": "a"}, "spec": {
     "replicas": 1, "dgdRef": {"name": "g", "componentName": "W"}}}
+ADAPTER_ALPHA = {"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeploymentScalingAdapter", "metadata": {"name": "a"}, "spec": {
+    "replicas": 1, "dgdRef": {"name": "g", "serviceName": "W"}}}
+REQUEST_ALPHA = {"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeploymentRequest", "metadata": {"name": "r"}, "spec": {
+    "model": "m", "backend": "vllm", "profilingConfig": {"config": {"sla": {"ttft": 100, "isl": 3000}}}}}
 COMPONENT = {"apiVersion": "nvidia.com/v1beta1", "kind": "DynamoComponentDeployment", "metadata": {"name": "c"}, "spec": {
     "name": "W", "type": "worker", "podTemplate": POD}}
 CHECKPOINT = {"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoCheckpoint", "metadata": {"name": "c"}, "spec": {
@@ -107,6 +111,48 @@ CASES = [
     (GRAPH, "spec.providerOverride", {"apiVersion": "v1", "value": {}}, "spec.providerOverride.apiVersion", "grove.io/v1alpha1"),
     (GRAPH, "spec.env", [{"value": "x"}], "spec.env[0].name", "Required"),
     (GRAPH, "spec.labels", {"a": 1}, "spec.labels[a]", "string"),
+    (GRAPH, "spec.labels", {"a": "b c"}, "spec.labels[a]", "63 letters"),
+    (GRAPH, "spec.annotations", {"a b": "c"}, "spec.annotations[a b]", "[prefix/]name"),
+    (GRAPH, "metadata.labels", {"a": "x" * 64}, "metadata.labels[a]", "at most 63"),
+    (GRAPH, "metadata.annotations", {"a": "x" * 300_000}, "metadata.annotations", "at most 262144"),
+    (GRAPH, "metadata.namespace", "A_B", "metadata.namespace", "lower-case"),
+    (GRAPH, "metadata.name", "1a", "metadata.name", "start with a letter"),
+    (GRAPH, "metadata.name", "g" * 60, "spec.components[0].name", "63"),
+    (GRAPH, "metadata.name", "g" * 254, "metadata.name", "253"),
+    (GRAPH, "metadata.annotations", {"nvidia.com/enable-grove": "perhaps"}, "metadata.annotations[nvidia.com/enable-grove]", '"true"'),
+    (GRAPH, "metadata.annotations", {"nvidia.com/deployment-rolling-update-max-unavailable": "200%"}, "max-unavailable", "100%"),
+    (GRAPH, "kind", "DynamoGraphDeploymnt", "kind", '"DynamoGraphDeployment"'),
+    (GRAPH, "kind", "", "kind", "Required"),
+    (GRAPH, "spec.env", [{"name": "A", "value": "x", "valueFrom": {}}], "spec.env[0].valueFrom", "not both"),
+    (GRAPH, "spec.components.1.podTemplate.metadata", {"labels": {"-a": "b"}}, W + ".podTemplate.metadata.labels[-a]", "[prefix/]name"),
+    (GRAPH, "spec.components.1.podTemplate.metadata", {"annotations": {"dynamo.nvidia.com/gpu-power-limit": "much"}},
+     W + ".podTemplate.metadata.annotations[dynamo.nvidia.com/gpu-power-limit]", "watts"),
+    (GRAPH, "spec.components.1.podTemplate.spec.restartPolicy", "Sometimes", W + ".podTemplate.spec.restartPolicy", '"OnFailure"'),
+    (GRAPH, "spec.components.1.podTemplate.spec.nodeSelector", {"a": 1}, W + ".podTemplate.spec.nodeSelector[a]", "quote"),
+    (GRAPH, "spec.components.1.podTemplate.spec.volumes", [{"emptyDir": {}}], W + ".podTemplate.spec.volumes[0].name", "Required"),
+    (GRAPH, "spec.components.1.podTemplate.spec.tolerations", [{"operator": "Is"}], W + ".podTemplate.spec.tolerations[0].operator", '"Exists"'),
+    (GRAPH, "spec.components.1.podTemplate.spec.initContainers", [{"name": "x"}], W + ".podTemplate.spec.initContainers[0].image", "Required"),
+    (GRAPH, "spec.components.1.podTemplate.spec.containers.0.imagePullPolicy", "Maybe",
+     W + ".podTemplate.spec.containers[0].imagePullPolicy", '"IfNotPresent"'),
+    (GRAPH, "spec.components.1.podTemplate.spec.containers.0.volumeMounts", [{"name": "x"}],
+     W + ".podTemplate.spec.containers[0].volumeMounts[0].mountPath", "Required"),
+    (GRAPH, "spec.components.1.podTemplate.spec.containers.0.resources", {"limits": {"nvidia.com/gpu": "0.5"}},
+     W + ".podTemplate.spec.containers[0].resources.limits[nvidia.com/gpu]", "integer"),
+    (GRAPH, "spec.components.1.podTemplate.spec.containers.0.resources", {"limits": {"cpu": "1"}, "requests": {"cpu": "1500m"}},
+     W + ".podTemplate.spec.containers[0].resources.requests[cpu]", "limit"),
+    (GRAPH, "spec.components.1.podTemplate.spec.containers.0.resources", {"limits": {"nvidia.com/gpu": 2}, "requests": {"nvidia.com/gpu": 1}},
+     W + ".podTemplate.spec.containers[0].resources.requests[nvidia.com/gpu]", "equal"),
+    (GRAPH, "spec.components.1.podTemplate.spec.containers.0.livenessProbe", {"periodSeconds": "often"},
+     W + ".podTemplate.spec.containers[0].livenessProbe.periodSeconds", "number"),
+    (GRAPH, "spec.components.1.podTemplate.spec.containers.0.ports", [{"containerPort": 1, "protocol": "http"}],
+     W + ".podTemplate.spec.containers[0].ports[0].protocol", '"TCP"'),
+    (GRAPH, "spec.components.1.experimental", {"grove": {"forceScalingGroup": "yes"}}, W + ".experimental.grove.forceScalingGroup", "boolean"),
+    (GRAPH, "spec.experimental", {"kvTransferPolicy": {"domain": "rack", "labelKey": "a b"}}, "spec.experimental.kvTransferPolicy.labelKey", "key"),
+    (REQUEST_ALPHA, "spec.profilingConfig", "x", "spec.profilingConfig", "object"),
+    (REQUEST_ALPHA, "spec.profilingConfig.config.sla.ttft", "fast", "spec.profilingConfig.config.sla.ttft", "number"),
+    (REQUEST_ALPHA, "spec.profilingConfig.config.sla.isl", -5, "spec.profilingConfig.config.sla.isl", "at least 1"),
+    (REQUEST_ALPHA, "spec.backend", "tgi", "spec.backend", '"vllm"'),
+    (ADAPTER_ALPHA, "spec.dgdRef.serviceName", None, "spec.dgdRef.serviceName", "Required"),
     (ALPHA, "spec.services", ["W"], "spec.services", "object"),
     (ALPHA, "spec.services.W", "x", "spec.services[W]", "object"),
     (ALPHA, "spec.services.W.replicas", "two", "spec.services[W].replicas", "number"),
@@ -176,7 +222,7 @@ def render(text: str) -> subprocess.CompletedProcess:
 
 class Refusals(unittest.TestCase):
     def test_manifests_are_accepted_as_they_are(self):
-        for manifest in (GRAPH, ALPHA, REQUEST, MODEL, ADAPTER, COMPONENT, CHECKPOINT, SET, TOPOLOGY):
+        for manifest in (GRAPH, ALPHA, REQUEST, REQUEST_ALPHA, MODEL, ADAPTER, ADAPTER_ALPHA, COMPONENT, CHECKPOINT, SET, TOPOLOGY):
             done = render(yaml.safe_dump(manifest))
             self.assertEqual((done.returncode, done.stderr), (0, ""), manifest["kind"])
 
@@ -191,6 +237,13 @@ class Refusals(unittest.TestCase):
                 self.assertEqual(len(lines), 1, lines)
                 self.assertIn(field, lines[0])
                 self.assertIn(allowed, lines[0])
+
+    def test_lists_that_are_none_and_what_is_no_object(self):
+        for text, wanted in (("kind: List\napiVersion: v1\nitems: 7\n", "items"), ("7\n", "no Kubernetes object"), ("[]\n", "no Kubernetes object"),
+                             ("metadata: {name: x}\nkind: Pod\n", "apiVersion")):
+            done = render(text)
+            self.assertEqual((done.returncode, len(done.stderr.strip().splitlines())), (2, 1), text)
+            self.assertIn(wanted, done.stderr)
 
     def test_start_up_order_must_not_go_in_a_circle(self):
         made = json.loads(json.dumps(SET))

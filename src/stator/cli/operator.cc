@@ -46,6 +46,18 @@ op::Environment environment_of(const Invocation& invocation) {
   return environment;
 }
 
+/// What a list holds, as `kubectl get -o yaml` writes one; anything else is itself.
+void add_items(json::Value document, std::vector<json::Value>& manifests) {
+  json::Value* items = document.find("items");
+  if (!document.text_at({"kind"}).ends_with("List") || items == nullptr || !items->is_array()) {
+    manifests.push_back(std::move(document));
+    return;
+  }
+  for (json::Value& item : *items->mutable_elements()) {
+    add_items(std::move(item), manifests);
+  }
+}
+
 Result<std::vector<json::Value>> read_manifests(const Invocation& invocation) {
   std::vector<json::Value> manifests;
   if (invocation.positionals.size() < 2) {
@@ -58,7 +70,7 @@ Result<std::vector<json::Value>> read_manifests(const Invocation& invocation) {
     STATOR_TRY(const std::string text, io::read_file(path == "-" ? "/dev/stdin" : path));
     STATOR_TRY(auto documents, kube::parse_yaml(text, path));
     for (json::Value& document : documents) {
-      manifests.push_back(std::move(document));
+      add_items(std::move(document), manifests);
     }
   }
   return manifests;
@@ -143,9 +155,28 @@ Status run_diff(const Invocation& invocation) {
   return {};
 }
 
+/// Written to the cluster, by an account that may do so: the operator's own may not.
+Status apply_crds(const Invocation& invocation, const std::vector<json::Value>& crds) {
+  SystemClock clock;
+  Metrics metrics;
+  STATOR_TRY(auto client, app::make_cluster_client(invocation, "stator-crds", clock, metrics));
+  for (const json::Value& crd : crds) {
+    const std::string name = kube::name_of(crd).name;
+    STATOR_TRY(const json::Value applied,
+               client->apply(kube::resource_of("CustomResourceDefinition"), crd,
+                             {.manager = "stator-crds"}),
+               name);
+    print(fmt::format("{} applied\n", kube::name_of(applied).name));
+  }
+  return {};
+}
+
 Status run_crds(const Invocation& invocation) {
   const auto crds =
       op::make_crds({.webhook_service = option_of(invocation, "--webhook-service", "")});
+  if (invocation.options.contains("--apply")) {
+    return apply_crds(invocation, crds);
+  }
   if (invocation.options.contains("--json")) {
     print_list(crds, true);
   } else {

@@ -38,7 +38,8 @@ Value deny(const Value& review, std::string_view why) {
 }
 
 bool has_versions(std::string_view kind) {
-  return kind == "DynamoGraphDeployment" || kind == "DynamoComponentDeployment";
+  return kind == "DynamoGraphDeployment" || kind == "DynamoComponentDeployment" ||
+         kind == "DynamoGraphDeploymentRequest" || kind == "DynamoGraphDeploymentScalingAdapter";
 }
 
 /// Without what only the server writes: updates of the status pass other rules.

@@ -11,6 +11,7 @@
 
 #include "stator/kube/object.h"
 #include "stator/operator/convert_component.h"
+#include "stator/operator/convert_request.h"
 
 namespace stator::op {
 namespace {
@@ -20,6 +21,8 @@ using json::Value;
 
 constexpr std::string_view kGraph = "DynamoGraphDeployment";
 constexpr std::string_view kComponent = "DynamoComponentDeployment";
+constexpr std::string_view kRequest = "DynamoGraphDeploymentRequest";
+constexpr std::string_view kAdapter = "DynamoGraphDeploymentScalingAdapter";
 
 void copy_rest(const Value& from, Value& to, std::initializer_list<std::string_view> except) {
   for (const Member& member : from.members()) {
@@ -105,15 +108,6 @@ Value component_spec_to_alpha(const Value& spec) {
   return alpha;
 }
 
-Value convert_spec(std::string_view kind, const Value& spec, bool to_beta) {
-  if (kind == kGraph) {
-    return to_beta ? graph_spec_to_beta(spec) : graph_spec_to_alpha(spec);
-  }
-  return to_beta ? component_spec_to_beta(spec) : component_spec_to_alpha(spec);
-}
-
-// ------------------------------------------------------------------------------------- status
-
 void rename(Value& object, std::string_view from, std::string_view to) {
   if (const Value* value = object.find(from)) {
     Value moved = *value;
@@ -122,7 +116,54 @@ void rename(Value& object, std::string_view from, std::string_view to) {
   }
 }
 
-Value convert_status(std::string_view kind, Value status, bool to_beta) {
+Value convert_adapter(const Value& spec, bool to_beta) {
+  Value converted = spec;
+  if (Value* graph = converted.find("dgdRef"); graph != nullptr && graph->is_object()) {
+    rename(*graph, to_beta ? "serviceName" : "componentName",
+           to_beta ? "componentName" : "serviceName");
+  }
+  return converted;
+}
+
+Value convert_spec(std::string_view kind, const Value& spec, bool to_beta) {
+  if (kind == kGraph) {
+    return to_beta ? graph_spec_to_beta(spec) : graph_spec_to_alpha(spec);
+  }
+  if (kind == kRequest) {
+    return to_beta ? request_spec_to_beta(spec) : request_spec_to_alpha(spec);
+  }
+  if (kind == kAdapter) {
+    return convert_adapter(spec, to_beta);
+  }
+  return to_beta ? component_spec_to_beta(spec) : component_spec_to_alpha(spec);
+}
+
+// ------------------------------------------------------------------------------------- status
+
+/// v1alpha1 says one name of what a service runs as, and the list of them, too.
+void convert_names(Value& replicas, bool to_beta) {
+  if (!replicas.is_object()) {
+    return;
+  }
+  const Value* names = replicas.find("componentNames");
+  const bool has_names = names != nullptr && names->size() > 0;
+  if (!to_beta) {
+    if (has_names) {
+      replicas["componentName"] = names->elements().back();
+    }
+    return;
+  }
+  if (const Value* name = replicas.find("componentName"); name != nullptr && !has_names) {
+    replicas["componentNames"] = Value::array({*name});
+  }
+  replicas.erase("componentName");
+}
+
+Value convert_status(std::string_view kind, const Value& before, bool to_beta) {
+  if (kind == kRequest) {
+    return to_beta ? request_status_to_beta(before) : request_status_to_alpha(before);
+  }
+  Value status = before;
   const auto pair = [&](Value& object, std::string_view alpha, std::string_view beta) {
     rename(object, to_beta ? alpha : beta, to_beta ? beta : alpha);
   };
@@ -131,8 +172,17 @@ Value convert_status(std::string_view kind, Value status, bool to_beta) {
     if (Value* update = status.find("rollingUpdate"); update != nullptr && update->is_object()) {
       pair(*update, "updatedServices", "updatedComponents");
     }
-  } else {
+    Value* parts = status.find(to_beta ? "components" : "services");
+    if (parts != nullptr && parts->is_object()) {
+      for (Member& each : *parts->mutable_members()) {
+        convert_names(each.value, to_beta);
+      }
+    }
+  } else if (kind == kComponent) {
     pair(status, "service", "component");
+    if (Value* own = status.find(to_beta ? "component" : "service")) {
+      convert_names(*own, to_beta);
+    }
   }
   return status;
 }
@@ -213,21 +263,32 @@ void restore_unknown(const Value& original, Value& spec) {
   }
 }
 
-/// The spec in the other version: through what was kept of it, if anything was.
-Value convert_spec_back(std::string_view kind, const Value& spec, bool to_beta,
-                        const Value* original) {
-  Value plain = convert_spec(kind, spec, to_beta);
+/// A part of an object: how it converts, and where what the other version cannot say is kept.
+struct Part {
+  std::string_view key;
+  Value (*convert)(std::string_view kind, const Value& part, bool to_beta);
+  std::string_view kept_alpha;
+  std::string_view kept_beta;
+};
+constexpr std::array<Part, 2> kParts = {
+    {{"spec", convert_spec, kAnnotationAlpha, kAnnotationBeta},
+     {"status", convert_status, kAnnotationAlphaStatus, kAnnotationBetaStatus}}};
+
+/// The part in the other version: through what was kept of it, if anything was.
+Value convert_back(const Part& part, std::string_view kind, const Value& live, bool to_beta,
+                   const Value* original) {
+  Value plain = part.convert(kind, live, to_beta);
   if (original == nullptr) {
     return plain;
   }
-  const Value then = convert_spec(kind, *original, !to_beta);  // in the version of `spec`
+  const Value then = part.convert(kind, *original, !to_beta);  // in the version of `live`
   Value restored = *original;
-  apply_change(restored, convert_spec(kind, then, to_beta), plain);
+  apply_change(restored, part.convert(kind, then, to_beta), plain);
   // Whatever both versions can say must be what the live object says.
-  if (kube::same(convert_spec(kind, convert_spec(kind, restored, !to_beta), to_beta), plain)) {
+  if (kube::same(part.convert(kind, part.convert(kind, restored, !to_beta), to_beta), plain)) {
     return restored;
   }
-  if (!to_beta) {
+  if (!to_beta && kind != kRequest) {
     restore_unknown(*original, plain);
   }
   return plain;
@@ -265,29 +326,29 @@ Result<Value> convert(const Value& object, std::string_view version) {
     return converted;
   }
   converted["apiVersion"] = version;
-  if (kind != kGraph && kind != kComponent) {
+  if (kind != kGraph && kind != kComponent && kind != kRequest && kind != kAdapter) {
     return converted;
   }
-  // What was kept of this object in the target version, the last time it was converted from it.
-  const auto original = take_annotation(converted, to_beta ? kAnnotationBeta : kAnnotationAlpha);
-  if (const Value* spec = object.find("spec"); spec != nullptr && spec->is_object()) {
-    Value other = convert_spec_back(kind, *spec, to_beta, original ? &*original : nullptr);
-    const bool comes_back = kube::same(convert_spec(kind, other, !to_beta), *spec);
-    if (!comes_back) {
-      kube::at(converted,
-               {"metadata", "annotations"})[to_beta ? kAnnotationAlpha : kAnnotationBeta] =
-          json::to_text(*spec);
+  for (const Part& part : kParts) {
+    // What was kept of it in the target version, the last time it was converted from that.
+    const auto original = take_annotation(converted, to_beta ? part.kept_beta : part.kept_alpha);
+    const Value* live = object.find(part.key);
+    if (live == nullptr || !live->is_object()) {
+      continue;
     }
-    converted["spec"] = std::move(other);
-  }
-  if (const Value* status = object.find("status"); status != nullptr && status->is_object()) {
-    converted["status"] = convert_status(kind, *status, to_beta);
+    Value other = convert_back(part, kind, *live, to_beta, original ? &*original : nullptr);
+    if (!kube::same(part.convert(kind, other, !to_beta), *live)) {
+      kube::at(converted, {"metadata", "annotations"})[to_beta ? part.kept_alpha : part.kept_beta] =
+          json::to_text(*live);
+    }
+    converted[part.key] = std::move(other);
   }
   return converted;
 }
 
 bool is_conversion_annotation(std::string_view key) {
-  return key == kAnnotationAlpha || key == kAnnotationBeta || key == kAnnotationReferenceAlpha;
+  return key == kAnnotationAlpha || key == kAnnotationBeta || key == kAnnotationAlphaStatus ||
+         key == kAnnotationBetaStatus || key == kAnnotationReferenceAlpha;
 }
 
 namespace {

@@ -136,6 +136,39 @@ properties:
     properties: {name: {type: string, minLength: 1}, componentName: {type: string}}
 )";
 
+constexpr std::string_view kAdapterAlpha = R"(
+type: object
+required: [replicas, dgdRef]
+x-kubernetes-preserve-unknown-fields: true
+properties:
+  replicas: {type: integer, format: int32, minimum: 0}
+  dgdRef:
+    type: object
+    required: [name]
+    x-kubernetes-preserve-unknown-fields: true
+    properties: {name: {type: string, minLength: 1}, serviceName: {type: string}}
+)";
+
+constexpr std::string_view kRequestAlpha = R"(
+type: object
+required: [model]
+x-kubernetes-preserve-unknown-fields: true
+properties:
+  model: {type: string, minLength: 1}
+  backend: {type: string, enum: [auto, sglang, trtllm, vllm]}
+  useMocker: {type: boolean}
+  autoApply: {type: boolean, default: false}
+  enableGpuDiscovery: {type: boolean}
+  profilingConfig:
+    type: object
+    x-kubernetes-preserve-unknown-fields: true
+    properties:
+      config: {type: object, x-kubernetes-preserve-unknown-fields: true}
+      profilerImage: {type: string}
+      outputPVC: {type: string}
+  deploymentOverrides: {type: object, x-kubernetes-preserve-unknown-fields: true}
+)";
+
 constexpr std::string_view kRequest = R"(
 type: object
 required: [model]
@@ -214,11 +247,12 @@ const std::array kKinds = {
         "DynamoComponentDeployment", "[dcd]", kAnyObject, "component", "",
         R"([{name: Available, type: string, jsonPath: '.status.conditions[?(@.type=="Available")].status'},
              {name: Backend, type: string, jsonPath: .spec.backendFramework}])"},
-    Kind{"DynamoGraphDeploymentScalingAdapter", "[dgdsa]", kAdapter, kAdapter, ".status.selector",
+    Kind{"DynamoGraphDeploymentScalingAdapter", "[dgdsa]", kAdapterAlpha, kAdapter,
+         ".status.selector",
          R"([{name: DGD, type: string, jsonPath: .spec.dgdRef.name},
              {name: Component, type: string, jsonPath: .spec.dgdRef.componentName},
              {name: Replicas, type: integer, jsonPath: .status.replicas}])"},
-    Kind{"DynamoGraphDeploymentRequest", "[dgdr]", kAnyObject, kRequest, "",
+    Kind{"DynamoGraphDeploymentRequest", "[dgdr]", kRequestAlpha, kRequest, "",
          R"([{name: Model, type: string, jsonPath: .spec.model},
              {name: Phase, type: string, jsonPath: .status.phase}])"},
     Kind{"DynamoModel", "[dm]", kModel, "", "",

@@ -2,13 +2,16 @@
 #include "stator/operator/render.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "stator/kube/object.h"
 #include "stator/operator/convert.h"
 #include "stator/operator/names.h"
 #include "stator/operator/objects.h"
+#include "stator/operator/request.h"
 #include "stator/operator/validate.h"
 #include "stator/operator/validate_set.h"
 
@@ -25,20 +28,39 @@ bool is_ours(const Value& object) {
   return object.text_at({"apiVersion"}).starts_with("nvidia.com/");
 }
 
-/// A v1alpha1 graph that an API server without a conversion webhook gives as v1beta1.
+/// v1alpha1, or such an object that an API server without a conversion webhook gives as v1beta1.
 bool is_alpha(const Value& object) {
   const bool has_services = object.find_at({"spec", "services"}) != nullptr &&
                             object.find_at({"spec", "components"}) == nullptr;
-  return object.text_at({"apiVersion"}) == "nvidia.com/v1alpha1" || has_services;
+  const bool has_profiling = object.text_at({"kind"}) == "DynamoGraphDeploymentRequest" &&
+                             object.find_at({"spec", "profilingConfig"}) != nullptr;
+  const bool has_service = object.text_at({"kind"}) == "DynamoGraphDeploymentScalingAdapter" &&
+                           object.find_at({"spec", "dgdRef", "serviceName"}) != nullptr;
+  return object.text_at({"apiVersion"}) == "nvidia.com/v1alpha1" || has_services || has_profiling ||
+         has_service;
 }
 
-Status check_alpha_services(const Value& object) {
+/// Parts of v1alpha1 that are left out of v1beta1 when they are of the wrong kind.
+Status check_alpha_parts(const Value& object) {
   const Value* services = object.find_at({"spec", "services"});
   const auto invalid = [&](std::string_view what) {
     return Error(Code::kInvalidArgument,
                  fmt::format("{} \"{}\" is invalid: {}", object.text_at({"kind"}),
                              object.text_at({"metadata", "name"}), what));
   };
+  const auto is_no_object = [&](std::initializer_list<std::string_view> path) {
+    const Value* part = object.find_at(path);
+    return part != nullptr && !part->is_null() && !part->is_object();
+  };
+  if (is_no_object({"spec", "profilingConfig"})) {
+    return invalid("spec.profilingConfig: Invalid value: must be an object");
+  }
+  if (is_no_object({"spec", "profilingConfig", "config"})) {
+    return invalid("spec.profilingConfig.config: Invalid value: must be an object");
+  }
+  if (is_no_object({"spec", "deploymentOverrides"})) {
+    return invalid("spec.deploymentOverrides: Invalid value: must be an object");
+  }
   if (services == nullptr) {
     return {};
   }
@@ -58,19 +80,76 @@ std::vector<Value> children_of_component(const Value& component, const Environme
   return make_component_objects(component, environment);
 }
 
-Status render_one(const Value& object, const Environment& environment, std::vector<Value>& all) {
+constexpr std::array<std::string_view, 7> kOurKinds = {"DynamoGraphDeployment",
+                                                       "DynamoComponentDeployment",
+                                                       "DynamoGraphDeploymentRequest",
+                                                       "DynamoGraphDeploymentScalingAdapter",
+                                                       "DynamoModel",
+                                                       "DynamoCheckpoint",
+                                                       "DynamoWorkerMetadata"};
+
+/// Of a kind that is none of ours in our group, or an object that is none at all.
+Status check_kind(const Value& object) {
   const std::string_view kind = object.text_at({"kind"});
-  if (kind.empty() || object.text_at({"apiVersion"}).empty()) {
-    return Error(Code::kInvalidArgument, "a manifest has no apiVersion or no kind");
+  if (!object.is_object()) {
+    return Error(Code::kInvalidArgument,
+                 "a document is no Kubernetes object: it must be a map with apiVersion, kind and "
+                 "metadata");
   }
-  if (kind == "List" || kind == "DynamoGraphDeploymentList") {
-    if (const Value* items = object.find("items")) {
-      for (const Value& item : items->elements()) {
-        STATOR_CHECK(render_one(item, environment, all));
-      }
+  for (const std::string_view key : {"apiVersion", "kind"}) {
+    if (object.text_at({key}).empty()) {
+      return Error(Code::kInvalidArgument, fmt::format("{} \"{}\" is invalid: {}: Required value",
+                                                       kind.empty() ? "a document" : kind,
+                                                       object.text_at({"metadata", "name"}), key));
     }
+  }
+  const std::string_view version = object.text_at({"apiVersion"});
+  const bool has_our_version = version == "nvidia.com/v1alpha1" || version == "nvidia.com/v1beta1";
+  if ((has_our_version || (is_ours(object) && kind.starts_with("Dynamo"))) &&
+      std::ranges::find(kOurKinds, kind) == kOurKinds.end()) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{} \"{}\" is invalid: kind: Unsupported value: \"{}\": supported "
+                             "values: \"{}\"",
+                             kind, object.text_at({"metadata", "name"}), kind,
+                             fmt::join(kOurKinds, "\", \"")));
+  }
+  return {};
+}
+
+Status render_one(const Value& object, const Environment& environment, std::vector<Value>& all);
+
+Status render_list(const Value& list, const Environment& environment, std::vector<Value>& all) {
+  const Value* items = list.find("items");
+  if (items == nullptr || items->is_null()) {
     return {};
   }
+  if (!items->is_array()) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{} is invalid: items: Invalid value: must be an array",
+                             list.text_at({"kind"})));
+  }
+  for (const Value& item : items->elements()) {
+    STATOR_CHECK(render_one(item, environment, all));
+  }
+  return {};
+}
+
+/// The graph that a request leads to, and its children; nothing where that takes a cluster.
+Status render_request(const Value& admitted, const Environment& environment,
+                      std::vector<Value>& all) {
+  const Plan plan = plan_request({.request = admitted, .graph = {}, .nodes = {}, .now = ""});
+  for (const Value& graph : plan.create) {
+    STATOR_CHECK(render_one(graph, environment, all));
+  }
+  return {};
+}
+
+Status render_one(const Value& object, const Environment& environment, std::vector<Value>& all) {
+  const std::string_view kind = object.text_at({"kind"});
+  if (kind == "List" || (kind.ends_with("List") && object.find("items") != nullptr)) {
+    return render_list(object, environment, all);
+  }
+  STATOR_CHECK(check_kind(object));
   if (kind == "PodCliqueSet" || kind == "ClusterTopologyBinding") {
     Value complete = object;
     set_defaults_of_set(complete);
@@ -87,6 +166,9 @@ Status render_one(const Value& object, const Environment& environment, std::vect
     append(all, children_of_component(admitted, environment));
   } else {
     all.push_back(object);
+    if (kind == "DynamoGraphDeploymentRequest") {
+      STATOR_CHECK(render_request(admitted, environment, all));
+    }
   }
   return {};
 }
@@ -96,7 +178,9 @@ Status render_one(const Value& object, const Environment& environment, std::vect
 Result<Value> admit(const Value& object, const Environment& environment) {
   const std::string_view kind = object.text_at({"kind"});
   const std::string_view version = object.text_at({"apiVersion"});
-  const bool has_two = kind == "DynamoGraphDeployment" || kind == "DynamoComponentDeployment";
+  const bool has_two = kind == "DynamoGraphDeployment" || kind == "DynamoComponentDeployment" ||
+                       kind == "DynamoGraphDeploymentRequest" ||
+                       kind == "DynamoGraphDeploymentScalingAdapter";
   if (version != "nvidia.com/v1alpha1" && version != "nvidia.com/v1beta1") {
     return Error(
         Code::kInvalidArgument,
@@ -107,9 +191,7 @@ Result<Value> admit(const Value& object, const Environment& environment) {
   const bool was_alpha = is_alpha(object);
   Value admitted = object;
   if (has_two && was_alpha) {
-    if (kind == "DynamoGraphDeployment") {
-      STATOR_CHECK(check_alpha_services(object));
-    }
+    STATOR_CHECK(check_alpha_parts(object));
     admitted["apiVersion"] = "nvidia.com/v1alpha1";
     STATOR_TRY(admitted, convert(admitted, "nvidia.com/v1beta1"));
   }

@@ -120,7 +120,8 @@ Plan begin(const RequestView& view) {
   if (!admitted) {
     return fail(view, "Validation", "ValidationFailed", admitted.error().message());
   }
-  const Value& hardware = view.request.at("spec").at("hardware");
+  const Value& request = *admitted;
+  const Value& hardware = request.at("spec").at("hardware");
   const bool is_known =
       !hardware.text_at({"gpuSku"}).empty() && hardware.find("totalGpus") != nullptr;
   Hardware discovered;
@@ -131,8 +132,8 @@ Plan begin(const RequestView& view) {
     }
     discovered = *found;
   }
-  const Hardware all = hardware_of(view.request, discovered);
-  auto sizing = size_request(view.request, all);
+  const Hardware all = hardware_of(request, discovered);
+  auto sizing = size_request(request, all);
   if (!sizing) {
     const bool invalid = sizing.error().code() != Code::kUnavailable;
     return fail(view, invalid ? "Validation" : "Profiling",
@@ -142,7 +143,7 @@ Plan begin(const RequestView& view) {
   add_hardware(view.request, all, plan);
   Report report(view.request, view.now);
   std::string why = sizing->why;
-  if (view.request.text_at({"spec", "searchStrategy"}) == "thorough") {
+  if (request.text_at({"spec", "searchStrategy"}) == "thorough") {
     why += "; measured sweeps (thorough) are not run: the model decided";
   }
   report["profilingPhase"] = "Done";
@@ -152,7 +153,7 @@ Plan begin(const RequestView& view) {
   report.condition("Profiling", true, "ProfilingCompleted", why);
   report.condition("SpecGenerated", true, sizing->goal_met ? "GoalMet" : "GoalMissed", why);
   plan.events.push_back({!sizing->goal_met, "SpecGenerated", why});
-  if (kube::bool_at(view.request, {"spec", "autoApply"}, true)) {
+  if (kube::bool_at(request, {"spec", "autoApply"}, true)) {
     add_graph(plan, report, make_graph(view.request, std::move(sizing->graph)));
   } else {
     report.phase("Ready");

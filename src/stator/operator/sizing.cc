@@ -12,6 +12,7 @@
 #include "stator/kube/object.h"
 #include "stator/kube/yaml.h"
 #include "stator/operator/names.h"
+#include "stator/operator/request_features.h"
 
 namespace stator::op {
 namespace {
@@ -142,8 +143,15 @@ void add_overrides(const Value& request, Value& graph) {
   kube::merge_patch(graph, patch);
   Value& own = kube::at(graph, {"spec"})["components"];
   for (const Value& component : components.elements()) {
-    if (Value* existing = kube::find_named(&own, component.text_at({"name"}))) {
-      kube::merge_patch(*existing, component);
+    const std::string_view name = component.text_at({"name"});
+    Value* existing = kube::find_named(&own, name);
+    if (existing == nullptr && name == "decode") {
+      existing = kube::find_named(&own, "worker");  // it decodes, too
+    }
+    if (existing != nullptr) {
+      Value changed = component;
+      changed.erase("name");
+      kube::merge_patch(*existing, changed);
     } else {
       own.push_back(component);
     }
@@ -230,6 +238,7 @@ Result<Sizing> size_request(const Value& request, const Hardware& hardware) {
     metadata["namespace"] = own.space;
   }
   mount_cache(request, sizing.graph);
+  add_features(request, sizing.graph);
   add_overrides(request, sizing.graph);
   sizing.selected = configurator::to_json(goal, result, 0).at("best").at(size_t{0});
   sizing.why = fmt::format(

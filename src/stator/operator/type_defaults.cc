@@ -148,15 +148,16 @@ void add_planner(Value& container) {
 void add_epp(const PodContext& context, Value& container) {
   const Graph& graph = context.graph;
   const Value* main = context.component.main();
-  if (main != nullptr && is_stator_image(main->text_at({"image"}))) {
-    container["command"] = list_of({"stator", "epp"});
-  } else {
-    container.erase("command");
-  }
+  const bool ours = main != nullptr && is_stator_image(main->text_at({"image"}));
+  container.erase("command");
   container["args"] =
       list_of({"--pool-name", fmt::format("{}-pool", graph.name()), "--pool-namespace",
                graph.space(), "--pool-group", "inference.networking.k8s.io", "--grpc-port", "9002",
                "--grpc-health-port", "9003", "--config-file", "/etc/epp/epp-config-dynamo.yaml"});
+  if (ours) {  // gateways encrypt; the other pickers do both by default
+    container["command"] = list_of({"stator", "epp"});
+    append(container["args"], list_of({"--secure-serving", "--health-port", "9090"}));
+  }
   container["ports"].push_back(port("grpc", kPortEppGrpc));
   container["ports"].push_back(port("grpc-health", kPortEppHealth));
   container["ports"].push_back(port("metrics", kPortSystem));

@@ -9,10 +9,11 @@
 
 #include "stator/kube/object.h"
 #include "stator/operator/field_check.h"
+#include "stator/operator/label_syntax.h"
 #include "stator/operator/names.h"
 #include "stator/operator/validate_component.h"
+#include "stator/operator/validate_container.h"
 #include "stator/operator/validate_object.h"
-#include "stator/operator/validate_pod.h"
 
 namespace stator::op {
 namespace {
@@ -20,6 +21,8 @@ namespace {
 using json::Value;
 
 constexpr size_t kComponentsMax = 25;
+constexpr size_t kServiceNameMax = 63;
+constexpr size_t kHashSize = 9;  // of a generation of workers: "-" and 8 digits
 
 struct GraphRules {
   const Graph& graph;
@@ -101,6 +104,32 @@ void check_component_set(FieldCheck& check, const GraphRules& rules) {
     check.forbidden("spec.components",
                     "component topology is immutable: the components of a graph on the Grove path "
                     "cannot be added or removed after creation");
+  }
+}
+
+/// Services are named after the graph and the component: letters first, 63 characters in all.
+void check_service_names(FieldCheck& check, const GraphRules& rules) {
+  if (rules.old_spec != nullptr || rules.admission.is_stored) {
+    return;
+  }
+  const std::string& name = rules.graph.name();
+  if (!name.empty() && (name.front() < 'a' || name.front() > 'z')) {
+    check.invalid("metadata.name", Value(name),
+                  "must start with a letter: Services are named after it");
+  }
+  if (rules.graph.provider() == Provider::kGrove) {
+    return;  // a tighter rule
+  }
+  for (size_t i = 0; i < rules.graph.components().size(); ++i) {
+    const Component& component = rules.graph.components()[i];
+    const size_t hash = component.is_worker() ? kHashSize : 0;
+    const size_t all = name.size() + 1 + component.name().size() + hash;
+    if (all > kServiceNameMax) {
+      check.invalid(component_path(rules, i) + ".name", Value(component.name()),
+                    fmt::format("the graph's name and this one need {} characters of {} in the "
+                                "names of Services: shorten one of them",
+                                all, kServiceNameMax));
+    }
   }
 }
 
@@ -217,6 +246,15 @@ void check_transfer_policy(FieldCheck& check, const GraphRules& rules) {
   if (policy->text_at({"domain"}).empty()) {
     check.required(path + ".domain");
   }
+  const auto label = check.string(*policy, path, "labelKey");
+  if (label && !label->empty() && !is_label_key(*label)) {
+    check.invalid(path + ".labelKey", *policy->find("labelKey"), "must be a label's key");
+  }
+  const auto topology = check.string(*policy, path, "clusterTopologyName");
+  if (topology && !topology->empty() && !is_dns_subdomain(*topology)) {
+    check.invalid(path + ".clusterTopologyName", *policy->find("clusterTopologyName"),
+                  "must be lower-case letters, digits, hyphens and dots");
+  }
   constexpr std::array<std::string_view, 2> kEnforcement = {"required", "preferred"};
   check.one_of(*policy, path, "enforcement", kEnforcement);
   const bool is_preferred = policy->text_at({"enforcement"}) == "preferred";
@@ -296,13 +334,16 @@ void check_annotations(FieldCheck& check, const Graph& graph) {
   constexpr std::array<std::string_view, 2> kDiscovery = {"kubernetes", "etcd"};
   constexpr std::array<std::string_view, 2> kModes = {"pod", "container"};
   constexpr std::array<std::string_view, 2> kExecutors = {"mp", "ray"};
-  const std::array<std::pair<std::string_view, std::span<const std::string_view>>, 6> kRules = {
+  constexpr std::array<std::string_view, 6> kFlags = {"true",  "false", "True",
+                                                      "False", "TRUE",  "FALSE"};
+  const std::array<std::pair<std::string_view, std::span<const std::string_view>>, 7> kRules = {
       {{kAnnotationProvider, kProviders},
        {kAnnotationGroveUpdate, kGroveUpdates},
        {kAnnotationStrategy, kStrategies},
        {kAnnotationDiscovery, kDiscovery},
        {kAnnotationDiscoveryMode, kModes},
-       {kAnnotationVllmExecutor, kExecutors}}};
+       {kAnnotationVllmExecutor, kExecutors},
+       {kAnnotationEnableGrove, kFlags}}};
   for (const auto& [key, allowed] : kRules) {
     const std::string_view value = graph.annotation(key);
     if (!value.empty() && std::ranges::find(allowed, value) == allowed.end()) {
@@ -318,6 +359,10 @@ void check_annotations(FieldCheck& check, const Graph& graph) {
     if (!whole.empty() && !is_number) {
       check.invalid(fmt::format("metadata.annotations[{}]", key), Value(whole),
                     "must be a number of pods or a percentage, such as 1 or 25%");
+    } else if (key == kAnnotationMaxUnavailable && whole.ends_with('%') &&
+               (value.size() > 3 || (value.size() == 3 && value > "100"))) {
+      check.invalid(fmt::format("metadata.annotations[{}]", key), Value(whole),
+                    "must be at most 100%");
     }
   }
 }
@@ -325,8 +370,8 @@ void check_annotations(FieldCheck& check, const Graph& graph) {
 void check_spec_fields(FieldCheck& check, const GraphRules& rules) {
   check.one_of(rules.spec, "spec", "backendFramework", kBackends);
   check_env(check, rules.spec, "spec", "env");
-  check.string_map(rules.spec, "spec", "annotations");
-  check.string_map(rules.spec, "spec", "labels");
+  check_annotation_map(check, rules.spec, "spec", "annotations");
+  check_labels(check, rules.spec, "spec", "labels");
   const auto priority = check.string(rules.spec, "spec", "priorityClassName");
   if (priority && !priority->empty() && rules.graph.provider() != Provider::kGrove) {
     check.forbidden("spec.priorityClassName", "only valid on the Grove path");
@@ -361,6 +406,7 @@ Status validate_graph(const Value& graph_object, const Environment& environment,
   check_component_set(check, rules);
   check_components(check, rules);
   if (check.ok()) {
+    check_service_names(check, rules);
     check_grove_names(check, rules);
     check_restart(check, rules);
     check_topology(check, rules);

@@ -143,6 +143,12 @@ void check_storage(FieldCheck& check, const ComponentRules& rules, const Compone
   if ((!mount || mount->empty()) && rules.backend != "vllm") {
     check.required(path + ".mountPath", "only vllm has a path of its own");
   }
+  if (const Value* volume = kube::find_named(spec.find_at({"podTemplate", "spec", "volumes"}),
+                                             cache->text_at({"pvcName"}));
+      volume != nullptr && kube::bool_at(*volume, {"persistentVolumeClaim", "readOnly"}, false)) {
+    check.invalid(path + ".pvcName", *cache->find("pvcName"),
+                  "is mounted read-only: a cache is written to");
+  }
   const Value* main = component.main();
   const Value* mounts = main == nullptr ? nullptr : main->find("volumeMounts");
   if (mount && mounts != nullptr) {
@@ -261,6 +267,32 @@ void check_preview(FieldCheck& check, const ComponentRules& rules, const Compone
   if (const Value* checkpoint = check.object(*experimental, path, "checkpoint")) {
     check_checkpoint(check, rules, component, *checkpoint);
   }
+  if (const Value* grove = check.object(*experimental, path, "grove")) {
+    check.boolean(*grove, path + ".grove", "forceScalingGroup");
+  }
+}
+
+constexpr std::string_view kPowerLimit = "dynamo.nvidia.com/gpu-power-limit";
+
+/// Watts of a GPU: scalar GPUs only, since claims do not say which device they get.
+void check_power(FieldCheck& check, const ComponentRules& rules, const Component& component) {
+  const Value* limit =
+      component.spec().find_at({"podTemplate", "metadata", "annotations", kPowerLimit});
+  if (limit == nullptr) {
+    return;
+  }
+  const std::string_view watts = limit->text();
+  const bool is_whole = !watts.empty() && watts.size() <= 6 && watts != "0" &&
+                        std::ranges::all_of(watts, [](char c) { return c >= '0' && c <= '9'; });
+  if (!is_whole) {
+    check.invalid(fmt::format("{}.podTemplate.metadata.annotations[{}]", rules.path, kPowerLimit),
+                  *limit, "must be a whole number of watts, such as 400");
+  }
+  if (component.spec().find_at({"experimental", "gpuMemoryService"}) != nullptr ||
+      component.spec().at("podTemplate").at("spec").at("resourceClaims").size() > 0) {
+    check.forbidden(fmt::format("{}.podTemplate.metadata.annotations[{}]", rules.path, kPowerLimit),
+                    "cannot be combined with GPUs of resource claims");
+  }
 }
 
 void check_references(FieldCheck& check, const ComponentRules& rules, const Component& component) {
@@ -339,6 +371,7 @@ void check_component(FieldCheck& check, const ComponentRules& rules, const Compo
   check_storage(check, rules, component);
   check_references(check, rules, component);
   check_preview(check, rules, component);
+  check_power(check, rules, component);
 }
 
 }  // namespace stator::op

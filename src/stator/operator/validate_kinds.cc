@@ -155,6 +155,33 @@ void check_checkpoint_object(FieldCheck& check, const Value& spec) {
   }
 }
 
+/// What was found, said in the fields of v1alpha1 where they have other names.
+std::string in_words_of_alpha(std::string_view what) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kFields = {
+      {{"spec.sla", "spec.profilingConfig.config.sla"},
+       {"spec.workload", "spec.profilingConfig.config.sla"},
+       {"spec.modelCache", "spec.profilingConfig.config.deployment.modelCache"},
+       {"spec.features.planner", "spec.profilingConfig.config.planner"},
+       {"spec.overrides.profilingJob", "spec.profilingConfig"},
+       {"spec.overrides.dgd", "spec.deploymentOverrides"},
+       {"spec.dgdRef.componentName", "spec.dgdRef.serviceName"}}};
+  for (const auto& [beta, alpha] : kFields) {
+    if (what.starts_with(beta)) {
+      return fmt::format("{}{}", alpha, what.substr(beta.size()));
+    }
+  }
+  return std::string(what);
+}
+
+Status outcome_of(const FieldCheck& check, const Value& object, const Admission& admission) {
+  if (check.ok() || !admission.was_alpha) {
+    return outcome(check, object);
+  }
+  return Error(Code::kInvalidArgument,
+               fmt::format("{} \"{}\" is invalid: {}", object.text_at({"kind"}),
+                           object.text_at({"metadata", "name"}), in_words_of_alpha(check.what())));
+}
+
 }  // namespace
 
 Status validate_other(const Value& object, const Environment& environment,
@@ -191,8 +218,7 @@ Status validate_other(const Value& object, const Environment& environment,
     }
     check.at_least(*spec, "spec", "replicas", 0);
     for (const std::string_view key : {"name", "componentName"}) {
-      if (spec->text_at({"dgdRef", key}).empty() &&
-          spec->text_at({"dgdRef", "serviceName"}).empty()) {
+      if (spec->text_at({"dgdRef", key}).empty()) {
         check.required(fmt::format("spec.dgdRef.{}", key));
       }
     }
@@ -203,7 +229,7 @@ Status validate_other(const Value& object, const Environment& environment,
   } else {
     check_model(check, object, admission);
   }
-  return outcome(check, object);
+  return outcome_of(check, object, admission);
 }
 
 }  // namespace stator::op

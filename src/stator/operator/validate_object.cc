@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "stator/operator/label_syntax.h"
+
 namespace stator::op {
 
 using json::Value;
@@ -21,19 +23,21 @@ Status outcome(const FieldCheck& check, const Value& object) {
 
 void check_metadata(FieldCheck& check, const Value& object) {
   if (const Value* metadata = check.object(object, "object", "metadata")) {
-    check.string_map(*metadata, "metadata", "labels");
-    check.string_map(*metadata, "metadata", "annotations");
+    check_labels(check, *metadata, "metadata", "labels");
+    check_annotation_map(check, *metadata, "metadata", "annotations");
+    const auto space = check.string(*metadata, "metadata", "namespace");
+    if (space && !space->empty() &&
+        (!is_dns_subdomain(*space) || space->find('.') != std::string_view::npos)) {
+      check.invalid("metadata.namespace", *metadata->find("namespace"),
+                    "must be lower-case letters, digits and hyphens");
+    }
   }
   const std::string_view name = object.text_at({"metadata", "name"});
-  const auto good = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
-  };
   if (name.empty()) {
     check.required("metadata.name");
-  } else if (name.size() > 253 || !std::ranges::all_of(name, good) || name.front() == '-' ||
-             name.front() == '.' || name.back() == '-' || name.back() == '.') {
+  } else if (!is_dns_subdomain(name)) {
     check.invalid("metadata.name", *object.find_at({"metadata", "name"}),
-                  "must be lower-case letters, digits, hyphens and dots");
+                  "must be at most 253 lower-case letters, digits, hyphens and dots");
   }
 }
 

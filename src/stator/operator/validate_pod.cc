@@ -3,109 +3,44 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "stator/kube/object.h"
+#include "stator/operator/label_syntax.h"
+#include "stator/operator/validate_container.h"
 
 namespace stator::op {
 namespace {
 
 using json::Value;
 
-constexpr int64_t kPortMax = 65535;
-
-void check_words(FieldCheck& check, const Value& container, const std::string& path) {
-  for (const std::string_view key : {"command", "args"}) {
-    const Value* words = check.array(container, path, key);
-    if (words == nullptr) {
-      continue;
-    }
-    for (size_t w = 0; w < words->size(); ++w) {
-      if (!words->elements()[w].is_string()) {
-        check.invalid(fmt::format("{}.{}[{}]", path, key, w), words->elements()[w],
-                      "must be a string: quote it");
-      }
+void check_volumes(FieldCheck& check, const Value& spec, const std::string& path) {
+  const Value* volumes = check.array(spec, path, "volumes");
+  for (size_t i = 0; volumes != nullptr && i < volumes->size(); ++i) {
+    const Value& volume = volumes->elements()[i];
+    const std::string own = fmt::format("{}.volumes[{}]", path, i);
+    const auto name = check.string(volume, own, "name");
+    if (!name || name->empty()) {
+      check.required(own + ".name");
+    } else if (kube::find_named(volumes, *name) != &volume) {
+      check.invalid(own + ".name", *volume.find("name"), "is the name of another volume");
     }
   }
 }
 
-void check_ports(FieldCheck& check, const Value& container, const std::string& path) {
-  const Value* ports = check.array(container, path, "ports");
-  if (ports == nullptr) {
-    return;
+void check_tolerations(FieldCheck& check, const Value& spec, const std::string& path) {
+  constexpr std::array<std::string_view, 4> kOperators = {"Exists", "Equal", "Lt", "Gt"};
+  constexpr std::array<std::string_view, 4> kEffects = {"NoSchedule", "PreferNoSchedule",
+                                                        "NoExecute", ""};
+  const Value* tolerations = check.array(spec, path, "tolerations");
+  for (size_t i = 0; tolerations != nullptr && i < tolerations->size(); ++i) {
+    const std::string own = fmt::format("{}.tolerations[{}]", path, i);
+    check.one_of(tolerations->elements()[i], own, "operator", kOperators);
+    check.one_of(tolerations->elements()[i], own, "effect", kEffects);
   }
-  for (size_t i = 0; i < ports->size(); ++i) {
-    const std::string own = fmt::format("{}.ports[{}]", path, i);
-    const auto number = check.integer(ports->elements()[i], own, "containerPort");
-    if (!number) {
-      check.required(own + ".containerPort");
-    } else if (*number < 1 || *number > kPortMax) {
-      check.invalid(own + ".containerPort", *ports->elements()[i].find("containerPort"),
-                    fmt::format("must be from 1 to {}", kPortMax));
-    }
-  }
-}
-
-void check_resources(FieldCheck& check, const Value& container, const std::string& path) {
-  const Value* resources = check.object(container, path, "resources");
-  if (resources == nullptr) {
-    return;
-  }
-  for (const std::string_view section : {"limits", "requests"}) {
-    const Value* amounts = check.object(*resources, path + ".resources", section);
-    if (amounts == nullptr) {
-      continue;
-    }
-    for (const json::Member& amount : amounts->members()) {
-      const std::string own = fmt::format("{}.resources.{}[{}]", path, section, amount.key);
-      const bool is_scalar = amount.value.is_string() || amount.value.is_number();
-      const auto quantity = kube::parse_quantity_milli(amount.value.text());
-      if (!is_scalar || !quantity) {
-        check.invalid(own, amount.value, "must be a quantity, such as 1, 500m or 8Gi");
-      } else if (*quantity < 0) {
-        check.invalid(own, amount.value, "must be at least 0");
-      }
-    }
-  }
-}
-
-void check_container(FieldCheck& check, const Value& containers, size_t index,
-                     const std::string& path) {
-  const Value& container = containers.elements()[index];
-  if (!container.is_object()) {
-    check.invalid(path, container, "must be an object");
-    return;
-  }
-  if (container.text_at({"name"}).empty()) {
-    check.required(path + ".name");
-  }
-  if (container.text_at({"image"}).empty()) {
-    check.required(path + ".image");
-  }
-  if (kube::find_named(&containers, container.text_at({"name"})) != &container) {
-    check.invalid(path + ".name", *container.find("name"), "is the name of another container");
-  }
-  check_env(check, container, path, "env");
-  check_words(check, container, path);
-  check_ports(check, container, path);
-  check_resources(check, container, path);
-  check.array(container, path, "volumeMounts");
 }
 
 }  // namespace
-
-void check_env(FieldCheck& check, const Value& parent, const std::string& path,
-               std::string_view key) {
-  const Value* env = check.array(parent, path, key);
-  if (env == nullptr) {
-    return;
-  }
-  for (size_t e = 0; e < env->size(); ++e) {
-    const std::string own = fmt::format("{}.{}[{}]", path, key, e);
-    if (env->elements()[e].text_at({"name"}).empty()) {
-      check.required(own + ".name");
-    }
-    check.string(env->elements()[e], own, "value");
-  }
-}
 
 void check_pod_template(FieldCheck& check, const Value& owner, const PodPlace& place) {
   const std::string template_path = fmt::format("{}.{}", place.owner, place.key);
@@ -117,8 +52,8 @@ void check_pod_template(FieldCheck& check, const Value& owner, const PodPlace& p
     return;
   }
   if (const Value* metadata = check.object(*pod, template_path, "metadata")) {
-    check.string_map(*metadata, template_path + ".metadata", "labels");
-    check.string_map(*metadata, template_path + ".metadata", "annotations");
+    check_labels(check, *metadata, template_path + ".metadata", "labels");
+    check_annotation_map(check, *metadata, template_path + ".metadata", "annotations");
   }
   const Value* spec = check.object(*pod, template_path, "spec");
   const Value* containers = spec == nullptr ? nullptr : check.array(*spec, path, "containers");
@@ -130,11 +65,16 @@ void check_pod_template(FieldCheck& check, const Value& owner, const PodPlace& p
     return;
   }
   check.at_least(*spec, path, "terminationGracePeriodSeconds", 0);
-  for (const std::string_view key : {"volumes", "tolerations", "initContainers"}) {
-    check.array(*spec, path, key);
-  }
-  for (size_t i = 0; i < containers->size(); ++i) {
-    check_container(check, *containers, i, fmt::format("{}.containers[{}]", path, i));
+  constexpr std::array<std::string_view, 3> kRestarts = {"Always", "OnFailure", "Never"};
+  check.one_of(*spec, path, "restartPolicy", kRestarts);
+  check.string_map(*spec, path, "nodeSelector");
+  check_volumes(check, *spec, path);
+  check_tolerations(check, *spec, path);
+  for (const std::string_view key : {"containers", "initContainers"}) {
+    const Value* list = check.array(*spec, path, key);
+    for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+      check_container(check, *list, i, fmt::format("{}.{}[{}]", path, key, i));
+    }
   }
 }
 

@@ -17,11 +17,7 @@ struct PodPlace {
 };
 
 /// What an API server would say of a pod template's parts that children are made of, while it can
-/// still be said to the user: names, images, environment, words, ports, quantities.
+/// still be said to the user: names, images, environment, words, ports, quantities, volumes.
 void check_pod_template(FieldCheck& check, const json::Value& owner, const PodPlace& place);
-
-/// A list of environment entries: each has a name, values are strings.
-void check_env(FieldCheck& check, const json::Value& parent, const std::string& path,
-               std::string_view key);
 
 }  // namespace stator::op

@@ -108,7 +108,76 @@ class Generator {
     for (uint64_t i = random_.below(4); i > 0; --i) {
       spec["services"][fmt::format("s{}", random_.below(6))] = service();
     }
+    one_of(
+        graph, "status",
+        {R"({"state":"pending","services":{"s1":{"componentName":"a","componentNames":["b","a"]}}})",
+         R"({"services":{"s1":{"componentName":"a"},"s2":"odd"}})"});
     return graph;
+  }
+
+  Value request_alpha() {
+    Value request = of_kind("DynamoGraphDeploymentRequest", kAlpha);
+    Value& spec = request["spec"];
+    spec["model"] = "m";
+    one_of(spec, "autoApply", {"true", "false"});
+    one_of(spec, "useMocker", {"true", "false"});
+    maybe(spec, "enableGpuDiscovery", "true");
+    maybe(spec, "runtimeVersionOverride", R"("1.2.3")");
+    one_of(spec, "deploymentOverrides",
+           {R"({"name":"d","workersImage":"w:1","labels":{"a":"b"}})", R"({"workersImage":"w:1"})",
+            "{}", R"({"annotations":{},"other":1.50})"});
+    one_of(
+        spec, "profilingConfig",
+        {R"({"profilerImage":"p:1","outputPVC":"o","resources":{"limits":{"cpu":"1"}}})",
+         R"({"config":{"sla":{"ttft":100.0,"itl":1e1,"isl":3000,"osl":"many"},"sweep":{"x":1}}})",
+         R"({"config":{"deployment":{"modelCache":{"pvcName":"c","modelPathInPvc":""}}}})",
+         R"({"config":{"planner":{"mode":"disagg"},"sla":{}},"tolerations":[],"nodeSelector":{"a":"b"}})",
+         R"({"config":{},"configMapRef":{"name":"n","key":"k"}})", R"("odd")", "null"});
+    maybe(spec, "later", R"({"n":1.0})");
+    one_of(request, "status",
+           {R"({"state":"Ready","deployment":{"name":"d","created":true,"state":"successful"}})",
+            R"({"state":"DeploymentDeleted","backend":"vllm","profilingResults":"text"})",
+            R"({"state":"Initializing","observedGeneration":3})",
+            R"({"state":"Profiling","generatedDeployment":{"kind":"X"}})"});
+    return request;
+  }
+
+  Value request_beta() {
+    Value request = of_kind("DynamoGraphDeploymentRequest", kBeta);
+    Value& spec = request["spec"];
+    spec["model"] = "m";
+    one_of(spec, "autoApply", {"true", "false"});
+    one_of(spec, "features",
+           {R"({"mocker":{"enabled":true}})", R"({"mocker":{"enabled":false}})",
+            R"({"planner":{"mode":"agg"}})", "{}"});
+    one_of(spec, "sla", {R"({"ttft":100,"e2eLatency":5})", R"({"optimizationType":"latency"})"});
+    one_of(spec, "workload", {R"({"isl":10,"requestRate":1.5})", "{}"});
+    maybe(spec, "hardware", R"({"gpuSku":"h100_sxm","totalGpus":8})");
+    one_of(
+        spec, "overrides",
+        {R"({"dgd":{"apiVersion":"nvidia.com/v1beta1","kind":"DynamoGraphDeployment","metadata":{"name":"g"},"spec":{"x":1}}})",
+         R"({"profilingJob":{"template":{"spec":{"containers":[{"name":"profiler","resources":{"limits":{"cpu":"2"}}},{"name":"z"}]}},"backoffLimit":0}})"});
+    one_of(spec, "searchStrategy", {R"("rapid")", R"("thorough")"});
+    maybe(spec, "modelCache", R"({"pvcName":"c","pvcModelPath":"p"})");
+    maybe(spec, "image", R"("i:1")");
+    one_of(
+        request, "status",
+        {R"({"phase":"Deployed","dgdName":"g","deploymentInfo":{"replicas":2}})",
+         R"({"phase":"Profiling","profilingPhase":"SweepingDecode","profilingJobName":"j"})",
+         R"({"phase":"Ready","profilingResults":{"selectedConfig":{"kind":"X"},"pareto":[1]}})"});
+    return request;
+  }
+
+  Value adapter(std::string_view version) {
+    Value adapter = of_kind("DynamoGraphDeploymentScalingAdapter", version);
+    adapter["spec"]["replicas"] = 2;
+    const std::string_view name = version == kAlpha ? "serviceName" : "componentName";
+    adapter["spec"]["dgdRef"]["name"] = "g";
+    if (coin()) {
+      adapter["spec"]["dgdRef"][name] = "W";
+    }
+    maybe(adapter, "status", R"({"replicas":1,"selector":"a=b"})");
+    return adapter;
   }
 
   Value beta() {
@@ -136,10 +205,21 @@ class Generator {
       maybe(component, "unknown", R"({"n":1.0})");
       spec["components"].push_back(std::move(component));
     }
+    one_of(
+        graph, "status",
+        {R"({"state":"successful","components":{"c1":{"componentNames":["a","b"],"replicas":1}}})",
+         R"({"components":{"c1":{"replicas":1}},"rollingUpdate":{"updatedComponents":["c1"]}})"});
     return graph;
   }
 
  private:
+  static Value of_kind(std::string_view kind, std::string_view version) {
+    Value object = Value::object();
+    object["apiVersion"] = version;
+    object["kind"] = kind;
+    object["metadata"]["name"] = "r";
+    return object;
+  }
   bool coin() { return random_.below(2) == 0; }
   void maybe(Value& object, std::string_view key, std::string_view text) {
     if (coin()) {
@@ -187,7 +267,52 @@ TEST(Convert, RandomObjectsComeBackUnchanged) {
     ASSERT_TRUE(kube::same(to(to(alpha, kBeta), kAlpha), alpha)) << json::to_text(alpha);
     const Value beta = generator.beta();
     ASSERT_TRUE(kube::same(to(to(beta, kAlpha), kBeta), beta)) << json::to_text(beta);
+    for (const Value& each : {generator.request_alpha(), generator.adapter(kAlpha)}) {
+      ASSERT_TRUE(kube::same(to(to(each, kBeta), kAlpha), each)) << json::to_text(each);
+    }
+    for (const Value& each : {generator.request_beta(), generator.adapter(kBeta)}) {
+      ASSERT_TRUE(kube::same(to(to(each, kAlpha), kBeta), each)) << json::to_text(each);
+    }
   }
+}
+
+TEST(Convert, ARequestMeansTheSameInBothVersions) {
+  const Value beta = to(from_yaml(R"(
+apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeploymentRequest
+metadata: {name: r}
+spec:
+  model: m
+  backend: vllm
+  useMocker: true
+  profilingConfig:
+    profilerImage: p:1
+    nodeSelector: {a: b}
+    config:
+      sla: {ttft: 100, itl: 10, isl: 3000, osl: 500}
+      deployment: {modelCache: {pvcName: c, modelPathInPvc: x}}
+      planner: {mode: disagg}
+  deploymentOverrides: {name: mine, labels: {a: b}}
+)"),
+                        kBeta);
+  EXPECT_EQ(json::to_text(*beta.find("spec")),
+            R"({"model":"m","backend":"vllm","autoApply":false,)"
+            R"("features":{"mocker":{"enabled":true},"planner":{"mode":"disagg"}},)"
+            R"("sla":{"ttft":100,"itl":10},"workload":{"isl":3000,"osl":500},)"
+            R"("modelCache":{"pvcName":"c","pvcModelPath":"x"},"image":"p:1",)"
+            R"("overrides":{"profilingJob":{"template":{"spec":{"nodeSelector":{"a":"b"}}}},)"
+            R"("dgd":{"apiVersion":"nvidia.com/v1beta1","kind":"DynamoGraphDeployment",)"
+            R"("metadata":{"name":"mine","labels":{"a":"b"}}}}})");
+}
+
+TEST(Convert, AnAdapterNamesItsComponentInTheWordsOfItsVersion) {
+  const Value alpha = from_yaml(
+      "{apiVersion: nvidia.com/v1alpha1, kind: DynamoGraphDeploymentScalingAdapter,"
+      " metadata: {name: a}, spec: {replicas: 1, dgdRef: {name: g, serviceName: W}}}");
+  const Value beta = to(alpha, kBeta);
+  EXPECT_EQ(beta.text_at({"spec", "dgdRef", "componentName"}), "W");
+  EXPECT_EQ(beta.find_at({"spec", "dgdRef", "serviceName"}), nullptr);
+  EXPECT_EQ(beta.find_at({"metadata", "annotations"}), nullptr);
 }
 
 TEST(Convert, LiveFieldsWinOverStaleCopies) {
