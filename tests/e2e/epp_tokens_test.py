@@ -6,16 +6,17 @@ import json
 import os
 import pathlib
 import queue
+import subprocess
 import tempfile
 import unittest
 
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # pickers are started while channels are open
 import grpc
 
-from epp_test import PROCESS, load_protos
 from free_ports import free_ports
+from gateway_rig import PROCESS, load_protos
 from router_services_test import Publisher
-from stator_process import MODEL_DIR, Stator, eventually
+from stator_process import BINARY, MODEL_DIR, Stator, clean_environment, eventually
 
 TOKENS = list(range(256))  # 64 blocks of 4
 HASHES = [1000 + number for number in range(64)]
@@ -27,15 +28,15 @@ class Tokens(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
         self.messages, _ = load_protos(self.folder.name)
 
-    def picker(self, endpoints: str, port: int, *more: str) -> grpc.Channel:
-        file = pathlib.Path(self.folder.name) / f"endpoints-{port}"
+    def picker(self, endpoints: str, *more: str) -> grpc.Channel:
+        """Its port is its own choice: of ports that were free a moment ago one may be taken by now."""
+        file = pathlib.Path(tempfile.mkstemp(dir=self.folder.name)[1])
         file.write_text(endpoints)
-        picker = Stator("epp", "--endpoints", str(file), "--host", "127.0.0.1", "--grpc-port", str(port), "--grpc-health-port", "-1",
-                        "--drain-seconds", "0", "--model", str(MODEL_DIR), "--kv-block-size", "4", *more, announce=False)
+        picker = Stator("epp", "--endpoints", str(file), "--host", "127.0.0.1", "--grpc-port", "0", "--grpc-health-port", "-1",
+                        "--drain-seconds", "0", "--model", str(MODEL_DIR), "--kv-block-size", "4", *more)
         self.addCleanup(picker.close)
-        channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+        channel = grpc.insecure_channel(f"127.0.0.1:{picker.port}")
         self.addCleanup(channel.close)
-        grpc.channel_ready_future(channel).result(120)
         return channel
 
     def ask(self, channel, prompt, subset="", path="/v1/completions", hold=False, headers=()):
@@ -81,9 +82,8 @@ class Tokens(unittest.TestCase):
         for each in engines:
             self.addCleanup(each.close)
         addresses = ["10.1.0.1:8000", "10.1.0.2:8000"]
-        port, = free_ports(1)
         channel = self.picker(json.dumps([{"address": address, "events": engine.endpoint} for address, engine in zip(addresses, engines)]),
-                              port, "--kv-events")
+                              "--kv-events")
         for each in engines:
             eventually(lambda each=each: each.subscriber, "the picker listens")
         for address, engine, other in ((addresses[1], engines[1], engines[0]), (addresses[0], engines[0], engines[1])):
@@ -93,8 +93,7 @@ class Tokens(unittest.TestCase):
                        f"all go to {address}")
 
     def test_what_the_template_refuses_is_a_bad_request(self):
-        port, = free_ports(1)
-        channel = self.picker('["10.1.0.1:8000"]', port)
+        channel = self.picker('["10.1.0.1:8000"]')
         chosen, body = self.ask(channel, "no list", path="/v1/chat/completions")
         self.assertEqual(chosen, "400")
         self.assertIn("messages", body.decode())
@@ -102,12 +101,23 @@ class Tokens(unittest.TestCase):
                                 headers=[("x-gateway-model-name-rewrite", "other")])
         self.assertEqual((chosen, json.loads(body)["model"]), ("10.1.0.1:8000", "other"))
 
+    def test_a_worker_with_an_instance_is_sent_the_tokens(self):
+        channel = self.picker('[{"address": "10.1.0.1:8000", "instance": 7}]')
+        _, body = self.ask(channel, "The router keeps what it has seen", headers=[])
+        sent = json.loads(body)
+        self.assertEqual(sent["prompt"], "The router keeps what it has seen")
+        tokens = sent["nvext"]["token_data"]
+        counted = subprocess.run([BINARY, "tokenize", "--tokenizer", str(MODEL_DIR)], input=sent["prompt"], env=clean_environment(),
+                                 capture_output=True, text=True, check=True)
+        self.assertEqual(tokens, json.loads(counted.stdout)["tokens"])
+        # What came as tokens goes as it is.
+        self.assertNotIn("nvext", json.loads(self.ask(channel, TOKENS)[1]))
+
     def test_pickers_tell_each_other_of_their_choices(self):
         addresses = ["10.1.0.1:8000", "10.1.0.2:8000"]
-        first, second, *replicas = free_ports(4)
+        replicas = free_ports(2)
         peers = ",".join(f"127.0.0.1:{each}" for each in replicas)
-        one, two = (self.picker(json.dumps(addresses), port, "--replica-port", str(replica), "--replica-peers", peers)
-                    for port, replica in zip((first, second), replicas))
+        one, two = (self.picker(json.dumps(addresses), "--replica-port", str(replica), "--replica-peers", peers) for replica in replicas)
         # One of them gives its first endpoint a lot to do; the other one was asked nothing, and knows.
         for number in range(16):
             self.assertEqual(self.ask(one, [number] * 400, subset=addresses[0], hold=True)[0], addresses[0])

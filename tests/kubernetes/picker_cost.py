@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
 import grpc
 
-from epp_test import PROCESS, load_protos
+from gateway_rig import PROCESS, load_protos
 from free_ports import free_ports
 from stator_process import Stator, eventually
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "stator/app/cluster_client.h"
+#include "stator/app/run_server.h"
 #include "stator/app/signals.h"
 #include "stator/app/terminal.h"
 #include "stator/cli/command.h"
@@ -20,6 +21,7 @@
 #include "stator/epp/model_prompts.h"
 #include "stator/epp/picker_server.h"
 #include "stator/epp/pool_watch.h"
+#include "stator/epp/replica_peers.h"
 #include "stator/io/read_file.h"
 #include "stator/io/replace_file.h"
 #include "stator/kube/certificates.h"
@@ -91,15 +93,7 @@ class OwnCertificate {
   }
 
   Result<std::string> make(const Clock& clock) {
-    std::error_code failed;
-    std::string pattern =
-        (std::filesystem::temp_directory_path(failed) / "stator-epp-XXXXXX").string();
-    if (failed || ::mkdtemp(pattern.data()) == nullptr) {
-      return Error(Code::kUnavailable,
-                   "--secure-serving needs a folder for its certificate: set "
-                   "TMPDIR to one that can be written, or --cert-path");
-    }
-    folder_ = pattern;
+    STATOR_CHECK(make_folder());
     STATOR_TRY(const kube::KeyPair authority, kube::make_authority("stator-epp", clock.wall_now()));
     STATOR_TRY(const kube::KeyPair server,
                kube::make_server_certificate(authority, {"stator-epp", "localhost", "127.0.0.1"},
@@ -110,6 +104,22 @@ class OwnCertificate {
   }
 
  private:
+  /// Where temporary files go, or shared memory: containers have it though their root is read-only.
+  Status make_folder() {
+    std::error_code failed;
+    for (const std::filesystem::path& parent :
+         {std::filesystem::temp_directory_path(failed), std::filesystem::path("/dev/shm")}) {
+      std::string pattern = (parent / "stator-epp-XXXXXX").string();
+      if (!parent.empty() && ::mkdtemp(pattern.data()) != nullptr) {
+        folder_ = pattern;
+        return {};
+      }
+    }
+    return Error(Code::kUnavailable,
+                 "--secure-serving needs a folder for its certificate: set "
+                 "TMPDIR to one that can be written, or --cert-path");
+  }
+
   std::string folder_;
 };
 
@@ -142,6 +152,10 @@ Result<epp::PickerServerConfig> read_config(const Invocation& invocation) {
   config.port = static_cast<uint16_t>(port);
   config.stream.body_bytes_max = static_cast<size_t>(body_max);
   config.stream.test_mode = invocation.options.contains("--test-mode");
+  config.pool_name = option_of(invocation, "--pool-name", "");
+  STATOR_TRY(const int64_t in_flight,
+             app::whole_option(invocation, "--in-flight-max", 0, int64_t{1} << 30));
+  config.in_flight_max = static_cast<size_t>(in_flight);
   return config;
 }
 
@@ -169,15 +183,21 @@ class PickerEars {
   PickerEars& operator=(const PickerEars&) = delete;
   ~PickerEars() { stop(); }
 
+  /// What it stands on; `client` is null without a cluster.
+  struct Ground {
+    kube::Client* client;
+    const Clock& clock;
+    Metrics& metrics;
+  };
   Status open(const Invocation& invocation, const epp::PoolConfig& config, epp::EndpointPool& pool,
-              const Clock& clock, Metrics& metrics) {
-    STATOR_CHECK(open_replicas(invocation, pool, clock, metrics));
+              const Ground& ground) {
+    STATOR_CHECK(open_replicas(invocation, pool, ground));
     if (!config.follows_events) {
       return {};
     }
     STATOR_TRY(const int32_t replay, app::port_option(invocation, "--kv-replay-port", 0));
-    STATOR_TRY(sources_, kv_events::ZmqSources::start(clock, metrics));
-    feeds_ = services::make_zmq_feeds(*sources_, clock, metrics);
+    STATOR_TRY(sources_, kv_events::ZmqSources::start(ground.clock, ground.metrics));
+    feeds_ = services::make_zmq_feeds(*sources_, ground.clock, ground.metrics);
     pool_ = &pool;
     pool.listen_by(epp::follow_endpoints(*feeds_, pool, config.block_size,
                                          static_cast<uint16_t>(std::max<int32_t>(replay, 0))));
@@ -195,19 +215,33 @@ class PickerEars {
   }
 
  private:
-  Status open_replicas(const Invocation& invocation, epp::EndpointPool& pool, const Clock& clock,
-                       Metrics& metrics) {
-    STATOR_TRY(const int32_t port, app::port_option(invocation, "--replica-port", -1));
+  Status open_replicas(const Invocation& invocation, epp::EndpointPool& pool,
+                       const Ground& ground) {
+    const std::string service = option_of(invocation, "--replica-service", "");
+    STATOR_TRY(const int32_t port,
+               app::port_option(invocation, "--replica-port", service.empty() ? -1 : 9010));
     if (port < 0) {
       return {};
+    }
+    if (!service.empty() && ground.client == nullptr) {
+      return Error(
+          Code::kInvalidArgument,
+          "--replica-service is looked up in a cluster: name its pool with --pool-name, or "
+          "the other pickers with --replica-peers");
     }
     router::ReplicaConfig config;
     config.enabled = true;
     config.port = static_cast<uint16_t>(port);
-    config.host = option_of(invocation, "--replica-host", config.host);
-    hub_ = router::ReplicaHub::create(config, std::nullopt, clock, metrics);
+    config.host =
+        option_of(invocation, "--replica-host", app::read_env("POD_IP").value_or(config.host));
+    hub_ = router::ReplicaHub::create(config, std::nullopt, ground.clock, ground.metrics);
     pool.announce_to(hub_->announcer("pool"));
     STATOR_CHECK(hub_->listen(), "--replica-port");
+    if (!service.empty()) {
+      service_ = epp::watch_replicas(
+          *ground.client,
+          {option_of(invocation, "--pool-namespace", ground.client->space()), service});
+    }
     std::vector<router::ReplicaHub::Peer> peers;
     std::string_view list = invocation.options.contains("--replica-peers")
                                 ? std::string_view(invocation.options.at("--replica-peers"))
@@ -225,15 +259,45 @@ class PickerEars {
                      [&pool](const router::ReplicaBooking& booking) {
                        return pool.book_for_replica(booking);
                      },
-                 .peers = [peers] { return peers; },
+                 .peers = [this, peers] { return peers_now(peers); },
                  .on_stale = [&pool](bool stale) { pool.set_load_stale(stale); }});
     return {};
   }
 
+  /// Those that were named, and those that the Service has now.
+  std::vector<router::ReplicaHub::Peer> peers_now(std::vector<router::ReplicaHub::Peer> peers) {
+    if (service_ == nullptr) {
+      return peers;
+    }
+    for (std::string& address : service_->addresses()) {
+      if (address != hub_->address()) {
+        peers.push_back({.key = xxh3_64(address) | 1, .address = std::move(address)});
+      }
+    }
+    return peers;
+  }
+
+  std::unique_ptr<epp::ReplicaPeers> service_;      // null: none is looked at
   epp::EndpointPool* pool_ = nullptr;               // null: it does not listen
   std::unique_ptr<kv_events::ZmqSources> sources_;  // null: nobody tells
   std::unique_ptr<services::EventFeeds> feeds_;
   std::unique_ptr<router::ReplicaHub> hub_;  // null: alone
+};
+
+/// Ends a client's requests before what waits for them goes, on the way out after an error, too.
+class StopsFirst {
+ public:
+  explicit StopsFirst(kube::Client* client) : client_(client) {}
+  StopsFirst(const StopsFirst&) = delete;
+  StopsFirst& operator=(const StopsFirst&) = delete;
+  ~StopsFirst() {
+    if (client_ != nullptr) {
+      client_->stop();
+    }
+  }
+
+ private:
+  kube::Client* client_;
 };
 
 }  // namespace
@@ -259,15 +323,18 @@ Status run_epp(Invocation& invocation) {
     STATOR_TRY(config.stream.prompts,
                epp::make_model_prompts(model, pool_config.block_size, clock, metrics), "--model");
   }
-  PickerEars ears;
-  STATOR_CHECK(ears.open(invocation, pool_config, *pool, clock, metrics));
-  EndpointFile endpoints(file, *pool);
   std::unique_ptr<kube::Client> client;
+  if (file.empty()) {
+    STATOR_TRY(client, app::make_cluster_client(invocation, "stator-epp", clock, metrics));
+  }
   std::unique_ptr<epp::PoolWatch> watch;
+  PickerEars ears;
+  const StopsFirst stops_first(client.get());
+  STATOR_CHECK(ears.open(invocation, pool_config, *pool, {client.get(), clock, metrics}));
+  EndpointFile endpoints(file, *pool);
   if (!file.empty()) {
     STATOR_CHECK(endpoints.load());
   } else {
-    STATOR_TRY(client, app::make_cluster_client(invocation, "stator-epp", clock, metrics));
     watch = epp::watch_pool(
         *client, {option_of(invocation, "--pool-namespace", client->space()), pool_name}, *pool);
   }
@@ -278,7 +345,13 @@ Status run_epp(Invocation& invocation) {
              app::start_health_server(
                  health_port, [&pool] { return pool->has_synced(); }, clock, metrics));
   log::info("epp", "listening", {{"port", server->port()}, {"health_port", server->health_port()}});
-  print(fmt::format("stator epp listens on {}:{}\n", config.host, server->port()));
+  if (invocation.settings.announce) {
+    app::announce(
+        invocation.settings, "epp",
+        fmt::format(R"("port":{},"grpc_health_port":{})", server->port(), server->health_port()));
+  } else {
+    print(fmt::format("stator epp listens on {}:{}\n", config.host, server->port()));
+  }
   while (!signals.wait_for(kFilePause)) {
     if (!file.empty()) {
       endpoints.reload();

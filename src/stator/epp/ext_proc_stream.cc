@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "stator/epp/token_data.h"
 #include "stator/json/writer.h"
 
 namespace stator::epp {
@@ -135,6 +136,7 @@ StreamAnswer ExtProcStream::on_request(const wire::ProcessingRequest& request) {
     case wire::ProcessingRequest::kResponseBody:
       return on_response_body(request.response_body());
     case wire::ProcessingRequest::kResponseTrailers: {
+      facts_.usage = usage_.finish();  // the body ends with them
       wire::ProcessingResponse response;
       response.mutable_response_trailers();
       return answer_with(std::move(response));
@@ -188,11 +190,10 @@ StreamAnswer ExtProcStream::on_request_body(const wire::HttpBody& body) {
   if (ended_) {
     return {};  // S1
   }
+  facts_.request_bytes += body.body().size();
   if (body_.size() + body.body().size() > config_.body_bytes_max) {
     ended_ = true;
-    refused_ = true;
-    return answer_with(
-        immediate(413, fmt::format("the body has more than {} bytes", config_.body_bytes_max)));
+    return refuse(413, fmt::format("the body has more than {} bytes", config_.body_bytes_max));
   }
   has_body_ = true;
   body_ += body.body();
@@ -213,6 +214,13 @@ void ExtProcStream::rewrite_model(RequestFacts& facts) {
   body_.replace(facts.model_at, facts.model_size, quoted);
   facts.model = target;
   rewritten_ = true;
+  facts_.is_rewritten = true;
+}
+
+StreamAnswer ExtProcStream::refuse(int status, std::string_view message, std::string_view reason) {
+  refused_ = true;
+  facts_.refused_with = status;
+  return answer_with(immediate(status, message, reason));
 }
 
 StreamAnswer ExtProcStream::choose() {
@@ -221,11 +229,15 @@ StreamAnswer ExtProcStream::choose() {
   if (!body_.empty()) {
     auto read = read_request(body_);
     if (!read) {
-      refused_ = true;
-      return answer_with(immediate(400, read.error().message()));
+      return refuse(400, read.error().message());
     }
     facts = std::move(*read);
+    facts_.model = facts.model;
     rewrite_model(facts);
+    facts_.target_model = facts.model;
+  }
+  if (config_.is_full && config_.is_full()) {
+    return refuse(503, "the endpoint picker has as many requests as it may: see --in-flight-max");
   }
   std::optional<PromptReader::Prompt> prompt;
   if (config_.prompts != nullptr && !body_.empty()) {
@@ -233,8 +245,7 @@ StreamAnswer ExtProcStream::choose() {
     auto counted = config_.prompts->read(
         path == headers_.end() ? std::string_view() : std::string_view(path->second), body_);
     if (!counted) {
-      refused_ = true;
-      return answer_with(immediate(400, counted.error().message()));
+      return refuse(400, counted.error().message());
     }
     prompt = std::move(*counted);
   }
@@ -252,12 +263,21 @@ StreamAnswer ExtProcStream::choose() {
   }
   auto pick = pool_.pick(wanted);
   if (!pick) {
-    refused_ = true;
     const bool is_full = pick.error().code() == Code::kOverloaded;
-    return answer_with(immediate(is_full ? 429 : 503, pick.error().message(),
-                                 is_full ? "rejected-saturated" : ""));
+    return refuse(is_full ? 429 : 503, pick.error().message(), is_full ? "rejected-saturated" : "");
   }
   pick_ = std::move(*pick);
+  facts_.is_chosen = true;
+  facts_.hit_ratio = pick_->hit_ratio;
+  // Dynamo's workers need not count again what has been counted here.
+  if (prompt && !prompt->ids.empty() && !pick_->instance.empty() && request_mode_ != Mode::NONE &&
+      add_token_data(body_, prompt->ids)) {
+    rewritten_ = true;
+  }
+  return tell_choice();
+}
+
+StreamAnswer ExtProcStream::tell_choice() {
   StreamAnswer answer;
   wire::ProcessingResponse response;
   if (request_mode_ == Mode::BUFFERED && !body_.empty()) {
@@ -286,11 +306,17 @@ void ExtProcStream::add_choice(wire::CommonResponse& common,
     set_header(mutation, "x-dynamo-worker-instance-id", pick_->instance);
     set_header(mutation, "x-dynamo-routing-mode",
                pick_->prefill.empty() ? "aggregated" : "disaggregated");
+    if (!pick_->rank.empty()) {
+      set_header(mutation, "x-dynamo-dp-rank", pick_->rank);
+    }
   }
   if (!pick_->prefill.empty()) {
     set_header(mutation, "x-prefiller-host-port", pick_->prefill);
     if (!pick_->prefill_instance.empty()) {
       set_header(mutation, "x-dynamo-prefill-instance-id", pick_->prefill_instance);
+    }
+    if (!pick_->prefill_rank.empty()) {
+      set_header(mutation, "x-dynamo-prefill-dp-rank", pick_->prefill_rank);
     }
   }
   for (const std::string_view key : kControlHeaders) {
@@ -319,6 +345,11 @@ void ExtProcStream::add_streamed_body(StreamAnswer& answer) const {
 }
 
 StreamAnswer ExtProcStream::on_response_headers(const wire::ProcessingRequest& request) {
+  for (const wire::HeaderValue& header : request.response_headers().headers().headers()) {
+    if (header.key() == "content-type") {
+      usage_.set_content_type(header.raw_value().empty() ? header.value() : header.raw_value());
+    }
+  }
   wire::ProcessingResponse response;
   wire::CommonResponse& common = *response.mutable_response_headers()->mutable_response();
   const google::protobuf::Value* served =
@@ -333,6 +364,12 @@ StreamAnswer ExtProcStream::on_response_headers(const wire::ProcessingRequest& r
 }
 
 StreamAnswer ExtProcStream::on_response_body(const wire::HttpBody& body) {
+  facts_.response_bytes += body.body().size();
+  facts_.is_begun = facts_.is_begun || !body.body().empty();
+  usage_.add(body.body());
+  if (body.end_of_stream()) {
+    facts_.usage = usage_.finish();
+  }
   if (pick_ && !body.body().empty()) {
     if (!prefilled_) {
       prefilled_ = true;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 
 #include "stator/core/result.h"
 #include "stator/epp/pool.h"
+#include "stator/epp/usage_reader.h"
 #include "stator/net/grpc_call.h"
 #include "stator/proto/envoy/v3/ext_proc.pb.h"
 
@@ -25,6 +27,7 @@ class PromptReader {
   struct Prompt {
     std::vector<blocks::SequenceHash> sequences;
     uint32_t tokens = 0;
+    std::vector<TokenId> ids = {};  ///< empty: the request brought them itself
   };
   virtual ~PromptReader() = default;
   /// Of a chat or completion request; nothing for other paths. kInvalidArgument: the request is
@@ -36,6 +39,22 @@ struct StreamConfig {
   size_t body_bytes_max = size_t{20} << 20;         ///< beyond: 413
   std::shared_ptr<PromptReader> prompts = nullptr;  ///< shared by all streams
   bool test_mode = false;  ///< obeys test-epp-endpoint-selection and echoes who served
+  /// Whether there is no room for another request (503). May be empty.
+  std::function<bool()> is_full = {};
+};
+
+/// What is known of a stream's request so far.
+struct StreamFacts {
+  std::string model;         ///< as the client named it; empty: it did not
+  std::string target_model;  ///< as its server gets it
+  size_t request_bytes = 0;
+  size_t response_bytes = 0;
+  TokenUsage usage;        ///< once the answer has ended
+  int refused_with = 0;    ///< HTTP status that we answered with; 0: we did not
+  bool is_chosen = false;  ///< an endpoint was chosen
+  bool is_begun = false;   ///< the answer's body has begun
+  bool is_rewritten = false;
+  double hit_ratio = -1;  ///< of the choice; -1: there was none
 };
 
 /// What goes back to the proxy for one message of it.
@@ -61,6 +80,7 @@ class ExtProcStream {
       : pool_(pool), config_(config), request_id_(std::move(request_id)) {}
 
   StreamAnswer on_request(const wire::ProcessingRequest& request);
+  const StreamFacts& facts() const { return facts_; }
 
  private:
   using Mode = wire::ProtocolConfiguration;
@@ -70,6 +90,8 @@ class ExtProcStream {
   StreamAnswer on_response_headers(const wire::ProcessingRequest& request);
   StreamAnswer on_response_body(const wire::HttpBody& body);
   StreamAnswer choose();
+  StreamAnswer refuse(int status, std::string_view message, std::string_view reason = {});
+  StreamAnswer tell_choice();
   void rewrite_model(RequestFacts& facts);
   void read_subset(const wire::Metadata& metadata);
   void add_choice(wire::CommonResponse& common, wire::ProcessingResponse& response) const;
@@ -90,6 +112,8 @@ class ExtProcStream {
   bool prefilled_ = false;
   bool rewritten_ = false;  ///< the body is not as the client sent it
   std::string served_;      ///< who served, as the proxy says
+  StreamFacts facts_;
+  UsageReader usage_;
   std::optional<Pick> pick_;
 };
 

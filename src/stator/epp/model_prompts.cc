@@ -38,6 +38,11 @@ class ModelPrompts final : public PromptReader {
   static Prompt prompt_of(tokenizer::PromptIds ids) {
     return {.sequences = std::move(ids.sequences), .tokens = static_cast<uint32_t>(ids.ids.size())};
   }
+  static Prompt counted(tokenizer::PromptIds ids) {
+    std::vector<TokenId> tokens = std::move(ids.ids);
+    const auto count = static_cast<uint32_t>(tokens.size());
+    return {.sequences = std::move(ids.sequences), .tokens = count, .ids = std::move(tokens)};
+  }
 
   Counted read_chat(std::string& body) {
     STATOR_TRY(const api::ChatRequest request, api::parse_chat_request(body, limits()));
@@ -46,7 +51,7 @@ class ModelPrompts final : public PromptReader {
     STATOR_TRY(tokenizer::PromptIds ids,
                encoder_.encode_text(std::move(text), model_,
                                     options(request.options, tokenizer::AddSpecial::kNo)));
-    return std::optional(prompt_of(std::move(ids)));
+    return std::optional(counted(std::move(ids)));
   }
 
   /// Of several prompts the first one: they go to one endpoint.
@@ -62,7 +67,8 @@ class ModelPrompts final : public PromptReader {
     }
     STATOR_TRY(tokenizer::PromptIds ids,
                encoder_.encode_text(std::move(std::get<std::string>(first)), model_, how));
-    return std::optional(prompt_of(std::move(ids)));
+    const bool is_only = request.prompts.size() == 1;
+    return std::optional(is_only ? counted(std::move(ids)) : prompt_of(std::move(ids)));
   }
 
   static api::ParseLimits limits() {

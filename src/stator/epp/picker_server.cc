@@ -3,13 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <string_view>
 
-#include "stator/core/histogram_bounds.h"
 #include "stator/core/random.h"
+#include "stator/epp/picker_metrics.h"
 #include "stator/net/grpc_server.h"
 #include "stator/net/shard.h"
 #include "stator/proto/health/v1/health.pb.h"
@@ -22,30 +21,29 @@ namespace health = ::grpc::health::v1;
 constexpr int kInvalidArgument = 3;
 // Streams of one connection: a gateway holds one for each request, as long as its answer takes.
 constexpr uint32_t kStreamsMax = 100'000;
-constexpr std::array<double, 10> kSecondsBounds = {0.00001, 0.00003, 0.0001, 0.00015, 0.0003,
-                                                   0.001,   0.003,   0.01,   0.1,     1};
-
-struct PickerMetrics {
-  explicit PickerMetrics(Metrics& metrics)
-      : streams(metrics.counter("inference_objective_request_total", "Requests of gateways")),
-        refusals(metrics.counter("inference_objective_request_error_total",
-                                 "Requests that were answered in the gateway's place")),
-        seconds(metrics.histogram("inference_extension_scheduler_e2e_duration_seconds",
-                                  "From a message of the gateway to our answer", kSecondsBounds)) {}
-  Counter streams;
-  Counter refusals;
-  Histogram seconds;
-};
-
+/// One request; its figures are counted when it is chosen, refused, and gone.
 class Process final : public net::GrpcCallHandler {
  public:
   Process(std::shared_ptr<net::GrpcServerCall> call, EndpointPool& pool, const StreamConfig& config,
-          const Clock& clock, const PickerMetrics& metrics, std::string id)
+          const Clock& clock, PickerMetrics& metrics, std::string id)
       : call_(std::move(call)),
         stream_(pool, config, std::move(id)),
         clock_(clock),
-        metrics_(metrics) {
-    metrics_.streams.add();
+        metrics_(metrics),
+        begin_(clock.now()) {}
+
+  ~Process() override {
+    if (model_ == nullptr || !stream_.facts().is_chosen) {
+      return;
+    }
+    const StreamFacts& facts = stream_.facts();
+    model_->running.add(-1);
+    PickerMetrics::on_end(*model_, {.request_bytes = facts.request_bytes,
+                                    .response_bytes = facts.response_bytes,
+                                    .usage = facts.usage,
+                                    .whole = clock_.now() - begin_,
+                                    .first_byte = first_byte_,
+                                    .is_answered = facts.is_begun});
   }
 
   void on_message(std::string_view message) override {
@@ -55,11 +53,9 @@ class Process final : public net::GrpcCallHandler {
       call_->finish({kInvalidArgument, "the message is no ProcessingRequest"});
       return;
     }
+    const bool was_begun = stream_.facts().is_begun;
     const StreamAnswer answer = stream_.on_request(request);
     for (const wire::ProcessingResponse& response : answer.responses) {
-      if (response.has_immediate_response()) {
-        metrics_.refusals.add();
-      }
       call_->send(response.SerializeAsString());
     }
     if (answer.end) {
@@ -67,17 +63,44 @@ class Process final : public net::GrpcCallHandler {
     } else if (!answer.responses.empty()) {
       call_->flush();
     }
-    metrics_.seconds.observe(std::chrono::duration<double>(clock_.now() - begin).count());
+    if (!was_begun && stream_.facts().is_begun) {
+      first_byte_ = begin - begin_;
+    }
+    if (model_ == nullptr) {
+      count_choice(clock_.now() - begin);
+    }
   }
 
   void on_half_closed() override { call_->finish({}); }
   void on_gone() override {}
 
  private:
+  void count_choice(Duration took) {
+    const StreamFacts& facts = stream_.facts();
+    if (!facts.is_chosen && facts.refused_with == 0) {
+      return;  // its body is still coming
+    }
+    model_ = &metrics_.of(facts.model, facts.target_model);
+    model_->requests.add();
+    metrics_.on_attempt(facts.is_chosen);
+    if (facts.is_rewritten) {
+      metrics_.on_rewritten(*model_);
+    }
+    if (!facts.is_chosen) {
+      metrics_.on_refused(*model_, facts.refused_with);
+      return;
+    }
+    model_->running.add(1);
+    metrics_.on_pick(took, facts.hit_ratio);
+  }
+
   std::shared_ptr<net::GrpcServerCall> call_;  // shared with the server
   ExtProcStream stream_;
   const Clock& clock_;
-  const PickerMetrics& metrics_;
+  PickerMetrics& metrics_;
+  const TimePoint begin_;
+  Duration first_byte_{};
+  PickerMetrics::Model* model_ = nullptr;  // null: nothing was decided yet
 };
 
 /// Check and Watch: every name is answered, since gateways and kubelets ask for names of their own.
@@ -117,7 +140,16 @@ class PickerServerService final : public PickerServer {
  public:
   PickerServerService(PickerServerConfig config, EndpointPool& pool, const Clock& clock,
                       Metrics& metrics)
-      : config_(std::move(config)), pool_(pool), clock_(clock), metrics_(metrics) {}
+      : config_(std::move(config)),
+        pool_(pool),
+        clock_(clock),
+        metrics_(metrics, pool, config_.pool_name) {
+    if (config_.in_flight_max > 0) {
+      config_.stream.is_full = [this] {
+        return pool_.active_requests() >= static_cast<int64_t>(config_.in_flight_max);
+      };
+    }
+  }
 
   Status open(net::Shard& shard, Metrics& metrics) {
     net::GrpcServer::Methods methods = health_methods();

@@ -22,6 +22,8 @@ struct PickerServerConfig {
   std::string host = "0.0.0.0";
   uint16_t port = 9002;
   int32_t health_port = 9003;  ///< -1: none
+  std::string pool_name = {};  ///< in metrics
+  size_t in_flight_max = 0;    ///< requests at once, beyond 503; 0: as many as come
   StreamConfig stream = {};
   std::shared_ptr<const net::ServerTls> tls = nullptr;  ///< of the picker's port; null: plain
 };

@@ -41,6 +41,7 @@ Status add_endpoint(const Value& entry, std::vector<Endpoint>& endpoints) {
     endpoint.is_prefill = entry.text_at({"role"}) == "prefill";
     endpoint.instance = entry.find("instance") == nullptr ? "" : entry.find("instance")->text();
     endpoint.events = entry.text_at({"events"});
+    endpoint.rank = entry.at("dp_rank").text();
   }
   if (!is_address(endpoint.address)) {
     return Error(Code::kInvalidArgument,
@@ -213,6 +214,7 @@ void EndpointPool::change_endpoints(const std::vector<Endpoint>& endpoints,
     const auto known = by_address_.find(endpoint.address);
     if (known != by_address_.end()) {
       known->second.endpoint.instance = endpoint.instance;
+      known->second.endpoint.rank = endpoint.rank;
       continue;
     }
     const WorkerId id = id_of(endpoint.address);
@@ -339,8 +341,9 @@ std::vector<WorkerId> EndpointPool::allowed_by(const PickRequest& request, bool&
   const std::vector<std::string>& names = request.forced.empty() ? *request.subset : request.forced;
   for (const auto& [address, known] : by_address_) {
     const std::string host = address.substr(0, address.rfind(':'));
-    const bool named = std::ranges::any_of(
-        names, [&](const std::string& name) { return name == address || name == host; });
+    const bool named = std::ranges::any_of(names, [&](const std::string& name) {
+      return name == address || name == host || fmt::format("[{}]", name) == host;
+    });
     if (named && !known.endpoint.is_prefill) {
       allowed.push_back(known.id);
     }
@@ -395,10 +398,16 @@ Result<Pick> EndpointPool::pick(const PickRequest& request) {
   }
   pick.endpoint = address->second;
   pick.instance = by_address_.at(pick.endpoint).endpoint.instance;
+  pick.rank = by_address_.at(pick.endpoint).endpoint.rank;
+  if (!sequences.empty()) {
+    pick.hit_ratio =
+        static_cast<double>(decision.overlap_blocks) / static_cast<double>(sequences.size());
+  }
   if (prefill) {
     if (const auto found = by_id_.find(prefill->worker.worker.value()); found != by_id_.end()) {
       pick.prefill = found->second;
       pick.prefill_instance = by_address_.at(pick.prefill).endpoint.instance;
+      pick.prefill_rank = by_address_.at(pick.prefill).endpoint.rank;
       pick.prefill_lease = std::move(prefill->lease);
     }
   }

@@ -28,11 +28,12 @@ struct Endpoint {
   bool is_prefill = false;    ///< computes prompts for others, and answers nobody
   std::string instance = {};  ///< how Dynamo's workers know it; empty: not
   std::string events = {};    ///< tcp://ip:port of its KV events; empty: PoolConfig says, or none
+  std::string rank = {};      ///< data-parallel rank of that instance; empty: it is the only one
   bool operator==(const Endpoint&) const = default;
 };
 
 /// Endpoints as a file says them: lines or a list of ip:port, or of {address, role: prefill,
-/// instance}, alone or under "endpoints". kInvalidArgument names what is wrong.
+/// instance, dp_rank, events}, alone or under "endpoints". kInvalidArgument names what is wrong.
 Result<std::vector<Endpoint>> read_endpoints(const json::Value& document);
 
 /// Another model that requests for one get, by weight: an InferenceModelRewrite.
@@ -65,8 +66,11 @@ struct PickRequest {
 struct Pick {
   std::string endpoint;  ///< "ip:port[,ip:port…]"
   std::string instance;
+  std::string rank;
   std::string prefill;  ///< "ip:port"; empty: the endpoint does it
   std::string prefill_instance;
+  std::string prefill_rank;
+  double hit_ratio = 0;  ///< of the prompt's blocks, what the endpoint has
   router::LoadLease lease;
   router::LoadLease prefill_lease;
 };
@@ -112,6 +116,8 @@ class EndpointPool {
   /// The model that a request for `model` is for; by weight, equal for equal request ids.
   std::string rewrite_of(std::string_view model, std::string_view request_id) const;
   size_t size() const;
+  /// Chosen and not yet at their end, here and at other pickers of the pool.
+  int64_t active_requests() const { return answers_->active_requests(); }
   bool has_synced() const;
 
   /// kUnavailable: nobody is there or allowed (503); kOverloaded: all are full (429).

@@ -21,6 +21,32 @@ bool is_ready(const Value& pod) {
          });
 }
 
+/// The number under "instance_id" of a Stator worker's record, or of a Dynamo worker's endpoints.
+std::string instance_in(const Value& data) {
+  if (const Value* own = data.find_at({"stator", "instance_id"})) {
+    return std::string(own->text());
+  }
+  for (const json::Member& endpoint : data.at("endpoints").members()) {
+    if (const Value* instance = endpoint.value.find("instance_id")) {
+      return std::string(instance->text());
+    }
+  }
+  return {};
+}
+
+/// Of a worker's record, which may have a model's card of 100 kB, what names the worker.
+void keep_identity(Value& record) {
+  const Value* data = record.find_at({"spec", "data"});
+  if (data == nullptr) {
+    return;
+  }
+  Value kept = Value::object();
+  if (const std::string instance = instance_in(*data); !instance.empty()) {
+    kept["stator"]["instance_id"] = instance;
+  }
+  record["spec"]["data"] = std::move(kept);
+}
+
 class PoolWatchService final : public PoolWatch {
  public:
   PoolWatchService(kube::Client& client, kube::ObjectName name, EndpointPool& pool)
@@ -54,6 +80,10 @@ class PoolWatchService final : public PoolWatch {
         kube::Informer::Options{
             .selection = {.space = name_.space},
             .on_change = [this](const Value*, const Value*) { update_rewrites(); }});
+    records_ = std::make_unique<kube::Informer>(
+        client, kube::resource_of("DynamoWorkerMetadata"),
+        kube::Informer::Options{
+            .selection = {.space = name_.space}, .trim = keep_identity, .on_change = refresh});
     started_.store(true);
     update();
     update_objectives();
@@ -70,8 +100,9 @@ class PoolWatchService final : public PoolWatch {
     if (!pool || !pods_->is_synced()) {
       return;
     }
-    pool_.set_endpoints(
-        endpoints_of(*pool, pods_->find(name_.space, [](const Value&) { return true; })));
+    const auto all = [](const Value&) { return true; };
+    pool_.set_endpoints(endpoints_of(*pool, pods_->find(name_.space, all),
+                                     instances_of(records_->find(name_.space, all))));
   }
 
   /// An optional API: without it every request has priority 0.
@@ -112,11 +143,26 @@ class PoolWatchService final : public PoolWatch {
   std::unique_ptr<kube::Informer> pods_;
   std::unique_ptr<kube::Informer> objectives_;
   std::unique_ptr<kube::Informer> rewrites_;
+  std::unique_ptr<kube::Informer> records_;
 };
 
 }  // namespace
 
-std::vector<Endpoint> endpoints_of(const Value& pool, const std::vector<Value>& pods) {
+Instances instances_of(const std::vector<Value>& records) {
+  Instances instances;
+  for (const Value& record : records) {
+    std::string instance = instance_in(record.at("spec").at("data"));
+    const std::string_view pod = kube::label_of(record, "stator.dev/pod");
+    if (!instance.empty()) {
+      instances.emplace(pod.empty() ? kube::name_of(record).name : std::string(pod),
+                        std::move(instance));
+    }
+  }
+  return instances;
+}
+
+std::vector<Endpoint> endpoints_of(const Value& pool, const std::vector<Value>& pods,
+                                   const Instances& instances) {
   std::vector<Endpoint> endpoints;
   const Value* selector = pool.find_at({"spec", "selector", "matchLabels"});
   const Value* ports = pool.find_at({"spec", "targetPorts"});
@@ -131,13 +177,15 @@ std::vector<Endpoint> endpoints_of(const Value& pool, const std::vector<Value>& 
     if (!is_chosen || ip.empty() || !is_ready(pod)) {
       continue;
     }
+    const auto instance = instances.find(kube::name_of(pod).name);
     for (const Value& port : ports->elements()) {
       const bool is_v6 = ip.find(':') != std::string_view::npos;
       const std::string_view number =
           port.find("number") == nullptr ? std::string_view() : port.find("number")->text();
       endpoints.push_back(
           {.address = is_v6 ? fmt::format("[{}]:{}", ip, number) : fmt::format("{}:{}", ip, number),
-           .is_prefill = kube::label_of(pod, "nvidia.com/dynamo-component-type") == "prefill"});
+           .is_prefill = kube::label_of(pod, "nvidia.com/dynamo-component-type") == "prefill",
+           .instance = instance == instances.end() ? std::string() : instance->second});
     }
   }
   return endpoints;

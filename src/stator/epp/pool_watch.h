@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,10 +14,18 @@
 
 namespace stator::epp {
 
+/// Workers' instance ids by the names of their pods.
+using Instances = std::map<std::string, std::string, std::less<>>;
+
 /// The endpoints of an InferencePool: every port of every ready pod that its selector finds. A pod
 /// that is going away but still ready gets nothing new. Prefill workers are told by their label
-/// nvidia.com/dynamo-component-type.
-std::vector<Endpoint> endpoints_of(const json::Value& pool, const std::vector<json::Value>& pods);
+/// nvidia.com/dynamo-component-type; of those whose instance is known, the header that names it is
+/// sent along, so that a frontend beside the worker gives it the request.
+std::vector<Endpoint> endpoints_of(const json::Value& pool, const std::vector<json::Value>& pods,
+                                   const Instances& instances = {});
+
+/// Of DynamoWorkerMetadatas, Stator's and Dynamo's.
+Instances instances_of(const std::vector<json::Value>& records);
 
 /// Of InferenceModelRewrites: rules that match a model exactly, with their targets.
 Rewrites rewrites_of(const std::vector<json::Value>& objects);
