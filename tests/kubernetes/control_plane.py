@@ -175,8 +175,9 @@ class Api:
 
 class ControlPlane:
     def __init__(self, nodes: int = 4, gpus: int = 8, racks: int = 0, folder: str = "", cidr: str = "10.244.0.1/16",
-                 audits: bool = False):
+                 audits: bool = False, live: bool = False):
         self.cidr = cidr  # of the pods' addresses
+        self.live = live  # nodes labelled so are left to a LiveNode
         self.audits = audits  # each write of a service account becomes a line of audit.log
         self.folder = pathlib.Path(folder or tempfile.mkdtemp(prefix="stator-kubernetes-"))
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -222,8 +223,8 @@ class ControlPlane:
                              "clientConnection: {kubeconfig: kubeconfig, qps: 500, burst: 1000}\n"
                              "leaderElection: {leaderElect: false}\n")
         self.spawn("scheduler", str(binary / "kube-scheduler"), "--config=scheduler.yaml", "--secure-port=0")
-        self.spawn("kwok", str(binary / "kwok"), "--kubeconfig=kubeconfig", "--manage-all-nodes=true", f"--cidr={self.cidr}",
-                   "--node-lease-duration-seconds=40")
+        whose = ("--manage-all-nodes=false", "--manage-nodes-with-label-selector=!stator.dev/live") if self.live else ("--manage-all-nodes=true",)
+        self.spawn("kwok", str(binary / "kwok"), "--kubeconfig=kubeconfig", *whose, f"--cidr={self.cidr}", "--node-lease-duration-seconds=40")
 
     def audit_arguments(self) -> list[str]:
         if not self.audits:
