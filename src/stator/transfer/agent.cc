@@ -14,6 +14,20 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kTypes = {"shm", "cma", "tcp", "posix", "obj"};
 constexpr size_t kStridedMax = size_t{1} << 24;
+/// Between two looks at the clock while spinning.
+constexpr int kPauses = 16;
+constexpr double kRateWeight = 0.25;
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+/// Bytes that are copied in the time for sure: 1 GB/s.
+uint64_t copied_within(Duration time) {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+}
 
 }  // namespace
 
@@ -204,19 +218,60 @@ std::optional<uint64_t> Agent::query_mem(MemType type, uint64_t dev) {
   return std::nullopt;
 }
 
-std::string Agent::local_md() const {
-  const MutexLock lock(mutex_);
-  Metadata metadata{.agent = name_, .epoch = epoch_, .backends = {}, .regions = {}};
+Metadata Agent::describe(std::vector<Region> regions, bool connection) const {
+  Metadata metadata{.agent = name_, .epoch = epoch_, .backends = {}, .regions = std::move(regions)};
   for (const auto& backend : backends_) {
-    if (backend->supports_remote()) {
+    if (connection && backend->supports_remote()) {
       metadata.backends.push_back(
           {.type = std::string(backend->type()), .connection = backend->connection()});
     }
   }
-  std::ranges::copy_if(regions_, std::back_inserter(metadata.regions), [](const Region& region) {
+  return metadata;
+}
+
+std::string Agent::local_md() const {
+  const MutexLock lock(mutex_);
+  std::vector<Region> regions;
+  std::ranges::copy_if(regions_, std::back_inserter(regions), [](const Region& region) {
     return region.type == MemType::kDram || region.type == MemType::kVram;
   });
-  return encode(metadata);
+  return encode(describe(std::move(regions), true));
+}
+
+Outcome Agent::local_partial_md(MemType type, std::span<const Desc> ranges, bool connection,
+                                std::string& blob) const {
+  const MutexLock lock(mutex_);
+  std::vector<Region> regions;
+  for (const Desc& range : ranges) {
+    const auto found = std::ranges::find_if(regions_, [&](const Region& region) {
+      return region.type == type && region.desc == range;
+    });
+    if (found == regions_.end()) {
+      return Outcome::kNotFound;
+    }
+    regions.push_back(*found);
+  }
+  Metadata part = describe(std::move(regions), connection);
+  part.partial = true;
+  blob = encode(part);
+  return Outcome::kSuccess;
+}
+
+/// Adds what `part` has and `into`, of the same life, has not.
+void Agent::merge(Metadata& into, Metadata&& part) const {
+  for (Metadata::Backend& backend : part.backends) {
+    const auto known = std::ranges::find(into.backends, backend.type, &Metadata::Backend::type);
+    if (known == into.backends.end()) {
+      into.backends.push_back(std::move(backend));
+    } else {
+      *known = std::move(backend);
+    }
+  }
+  for (const Region& region : part.regions) {
+    if (std::ranges::find(into.regions, region.key, &Region::key) == into.regions.end()) {
+      into.regions.push_back(region);
+    }
+  }
 }
 
 Outcome Agent::load_remote_md(std::string_view blob, std::string& peer) {
@@ -229,6 +284,13 @@ Outcome Agent::load_remote_md(std::string_view blob, std::string& peer) {
   }
   const MutexLock lock(mutex_);
   Peer loaded{.metadata = std::move(*metadata), .connected = {}};
+  const auto before = peers_.find(loaded.metadata.agent);
+  if (loaded.metadata.partial && before != peers_.end() &&
+      before->second.metadata.epoch == loaded.metadata.epoch) {
+    Metadata whole = before->second.metadata;
+    merge(whole, std::move(loaded.metadata));
+    loaded.metadata = std::move(whole);
+  }
   for (const auto& backend : backends_) {
     for (const Metadata::Backend& theirs : loaded.metadata.backends) {
       if (theirs.type == backend->type() &&
@@ -256,6 +318,11 @@ Outcome Agent::invalidate_remote_md(std::string_view peer) {
   }
   peers_.erase(found);
   return Outcome::kSuccess;
+}
+
+bool Agent::knows(std::string_view peer) const {
+  const MutexLock lock(mutex_);
+  return peers_.contains(peer);
 }
 
 const Region* Agent::find_region(std::span<const Region> regions, MemType type,
@@ -384,54 +451,86 @@ Outcome Agent::make_xfer(const Wanted& wanted, TransferId& transfer) {
   if (made->backend == nullptr) {
     return Outcome::kNotSupported;
   }
+  made->copies = made->backend->only_copies();
   transfer = ++last_id_;
   transfers_.emplace(transfer, std::move(made));
   return Outcome::kSuccess;
 }
 
 Outcome Agent::post(TransferId id) {
-  const MutexLock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = transfers_.find(id);
   if (found == transfers_.end()) {
     return Outcome::kNotFound;
   }
-  Transfer& transfer = *found->second;
-  if (transfer.outcome == Outcome::kInProgress) {
+  const std::shared_ptr<Transfer> transfer = found->second;
+  if (transfer->outcome == Outcome::kInProgress) {
     return Outcome::kRepostActive;
   }
-  if (!transfer.peer.empty() && !peers_.contains(transfer.peer)) {
+  if (!transfer->peer.empty() && !peers_.contains(transfer->peer)) {
     return Outcome::kNotFound;
   }
   if (queue_.size() >= options_.posted_max || stopping_) {
     return Outcome::kNotAllowed;
   }
-  transfer.canceled = false;
-  transfer.outcome = Outcome::kInProgress;
-  queue_.push_back(found->second);
+  transfer->canceled = false;
+  transfer->outcome = Outcome::kInProgress;
+  if (transfer->copies && transfer->telemetry.bytes <= options_.inline_bytes && queue_.empty()) {
+    lock.unlock();  // waking a thread would take longer
+    run_unlocked(*transfer);
+    return transfer->outcome;
+  }
+  queue_.push_back(transfer);
+  ++queued_;
   work_.notify_one();
   return Outcome::kInProgress;
 }
 
+/// A transfer that follows another closely finds its thread awake.
+void Agent::spin_for_work() const {
+  const TimePoint until = clock_.now() + options_.spin;
+  while (queued_.load(std::memory_order_relaxed) == 0 && clock_.now() < until) {
+    for (int i = 0; i < kPauses; ++i) {
+      pause_cpu();
+    }
+  }
+}
+
 void Agent::work() {
+  bool rested = true;
   MutexLock lock(mutex_);
   while (true) {
     if (queue_.empty()) {
       if (stopping_) {
         return;
       }
+      if (!rested) {
+        lock.unlock();
+        spin_for_work();
+        lock.lock();
+        rested = true;
+        continue;
+      }
       work_.wait(lock);
       continue;
     }
     const std::shared_ptr<Transfer> transfer = std::move(queue_.front());
     queue_.pop_front();
+    --queued_;
+    rested = false;
     lock.unlock();
-    run(*transfer);
-    if (options_.news) {
-      options_.news();
-    }
+    run_unlocked(*transfer);
     lock.lock();
-    done_.notify_all();
   }
+}
+
+void Agent::run_unlocked(Transfer& transfer) {
+  run(transfer);
+  if (options_.news) {
+    options_.news();
+  }
+  const MutexLock lock(mutex_);
+  done_.notify_all();
 }
 
 void Agent::run(Transfer& transfer) {
@@ -454,6 +553,11 @@ void Agent::run(Transfer& transfer) {
   }
   const MutexLock lock(mutex_);
   transfer.telemetry.seconds = std::chrono::duration<double>(clock_.now() - begin).count();
+  if (ended.outcome == Outcome::kSuccess && transfer.telemetry.seconds > 0) {
+    const double rate = static_cast<double>(transfer.telemetry.bytes) / transfer.telemetry.seconds;
+    double& mean = bytes_per_second_[transfer.backend];
+    mean = mean == 0 ? rate : mean + ((rate - mean) * kRateWeight);
+  }
   transfer.cause = std::move(ended.cause);
   transfer.outcome = ended.outcome;
 }
@@ -472,9 +576,21 @@ Outcome Agent::wait(TransferId id, Duration most) {
     if (found == transfers_.end()) {
       return Outcome::kNotFound;
     }
+    const std::shared_ptr<Transfer> transfer = found->second;
     const Duration left = until - clock_.now();
-    if (found->second->outcome != Outcome::kInProgress || left <= Duration::zero()) {
-      return found->second->outcome;
+    if (transfer->outcome != Outcome::kInProgress || left <= Duration::zero()) {
+      return transfer->outcome;
+    }
+    const auto queued = transfer->copies && transfer->telemetry.bytes <= copied_within(left)
+                            ? std::ranges::find(queue_, transfer)
+                            : queue_.end();
+    if (queued != queue_.end()) {
+      queue_.erase(queued);
+      --queued_;
+      lock.unlock();
+      run_unlocked(*transfer);
+      lock.lock();
+      continue;
     }
     done_.wait_for(lock, left);
   }
@@ -492,6 +608,24 @@ Outcome Agent::release(TransferId id) {
   }
   transfers_.erase(found);
   return Outcome::kSuccess;
+}
+
+std::optional<Duration> Agent::estimate(TransferId id) const {
+  const MutexLock lock(mutex_);
+  const auto found = transfers_.find(id);
+  const auto rate = found == transfers_.end() ? bytes_per_second_.end()
+                                              : bytes_per_second_.find(found->second->backend);
+  if (rate == bytes_per_second_.end() || rate->second <= 0) {
+    return std::nullopt;
+  }
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(
+      static_cast<double>(found->second->telemetry.bytes) / rate->second));
+}
+
+std::string Agent::backend_of(TransferId id) const {
+  const MutexLock lock(mutex_);
+  const auto found = transfers_.find(id);
+  return found == transfers_.end() ? std::string() : std::string(found->second->backend->type());
 }
 
 std::optional<Telemetry> Agent::telemetry(TransferId id) const {

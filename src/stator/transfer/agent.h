@@ -28,7 +28,9 @@ namespace stator::transfer {
 struct AgentOptions {
   uint32_t threads = 2;                          ///< that move bytes
   Duration deadline = std::chrono::seconds(30);  ///< of a transfer without one of its own
-  uint32_t posted_max = 65'536;         ///< transfers waiting or running; beyond: kNotAllowed
+  uint32_t posted_max = 65'536;      ///< transfers waiting or running; beyond: kNotAllowed
+  uint64_t inline_bytes = 64 << 10;  ///< a copy so small is done by post() itself
+  Duration spin = std::chrono::microseconds(30);  ///< threads look for work so long before sleeping
   uint32_t notifications_max = 65'536;  ///< unread; beyond, the oldest are dropped and counted
   /// A notification came or a transfer ended; called by the agent's threads, without its lock.
   std::function<void()> news;
@@ -88,9 +90,17 @@ class Agent final : private Host {
   std::optional<uint64_t> query_mem(MemType type, uint64_t dev);
 
   std::string local_md() const;
-  /// The peer's name. Replaces what was known of it.
+  /// Only these registrations, which must be exact; none: only how to reach this agent. With
+  /// `connection` false, what reaches it is left out. To be loaded behind a local_md() or another
+  /// part. kNotFound: one of them is not registered.
+  Outcome local_partial_md(MemType type, std::span<const Desc> ranges, bool connection,
+                           std::string& blob) const;
+  /// The peer's name. Replaces what was known of it; a part adds to that, unless it is from another
+  /// life of the peer.
   Outcome load_remote_md(std::string_view blob, std::string& peer);
   Outcome invalidate_remote_md(std::string_view peer);
+  /// Whether the peer is known in its present life.
+  bool knows(std::string_view peer) const;
 
   /// kNotFound: some range is not registered (by that peer).
   Outcome prep_list(std::string_view owner, MemType type, std::span<const Desc> ranges,
@@ -113,11 +123,15 @@ class Agent final : private Host {
   Outcome make_xfer(const Wanted& wanted, TransferId& transfer);
   Outcome post(TransferId transfer);
   Outcome status(TransferId transfer) const;
-  /// Waits for the end, at most so long.
+  /// Waits for the end, at most so long. Copies that no thread has begun are done here.
   Outcome wait(TransferId transfer, Duration most);
   /// Cancels what runs; its memory stays in use until status() is not kInProgress.
   Outcome release(TransferId transfer);
   std::optional<Telemetry> telemetry(TransferId transfer) const;
+  /// How long it will take, by what its backend has moved lately; nothing: it has moved nothing.
+  std::optional<Duration> estimate(TransferId transfer) const;
+  /// "shm", …: what will move it; empty for an unknown one.
+  std::string backend_of(TransferId transfer) const;
   /// Why the last one failed, in words.
   std::string cause(TransferId transfer) const;
 
@@ -144,6 +158,7 @@ class Agent final : private Host {
     Backend* backend = nullptr;
     std::string notification;
     Duration deadline{};
+    bool copies = false;
     std::atomic<bool> canceled{false};
     std::atomic<Outcome> outcome{Outcome::kNotPosted};
     std::string cause;
@@ -162,7 +177,11 @@ class Agent final : private Host {
   std::unique_ptr<Backend> make_backend(std::string_view type, const Params& params,
                                         std::string& cause);
   void work();
+  void spin_for_work() const;
   void run(Transfer& transfer);
+  void run_unlocked(Transfer& transfer);
+  Metadata describe(std::vector<Region> regions, bool connection) const STATOR_REQUIRES(mutex_);
+  void merge(Metadata& into, Metadata&& part) const;
   const Region* find_region(std::span<const Region> regions, MemType type, const Desc& range) const;
   Backend* choose(MemType local, MemType remote, std::string_view peer) STATOR_REQUIRES(mutex_);
 
@@ -181,6 +200,8 @@ class Agent final : private Host {
   std::map<ListId, std::shared_ptr<const List>> lists_ STATOR_GUARDED_BY(mutex_);
   std::map<TransferId, std::shared_ptr<Transfer>> transfers_ STATOR_GUARDED_BY(mutex_);
   std::deque<std::shared_ptr<Transfer>> queue_ STATOR_GUARDED_BY(mutex_);
+  std::atomic<size_t> queued_{0};  // what spinning threads look at
+  std::map<const Backend*, double> bytes_per_second_ STATOR_GUARDED_BY(mutex_);
   uint64_t last_id_ STATOR_GUARDED_BY(mutex_) = 0;
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
   std::deque<std::pair<std::string, std::string>> notifications_ STATOR_GUARDED_BY(mutex_);

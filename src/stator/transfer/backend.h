@@ -64,6 +64,8 @@ class Backend {
   virtual bool supports(MemType local, MemType remote) const = 0;
   /// Other agents are reached; else only this one.
   virtual bool supports_remote() const { return false; }
+  /// run() only copies memory: whoever posts or waits may as well do it.
+  virtual bool only_copies() const { return false; }
 
   /// A range was registered, or is no more.
   virtual Outcome attach(MemType /*type*/, const Desc& /*range*/) { return Outcome::kSuccess; }

@@ -9,6 +9,7 @@
 
 #include "stator/core/mutex.h"
 #include "stator/transfer/agent.h"
+#include "stator/transfer/metadata_place.h"
 #include "stator/transfer/stator_transfer.h"
 
 namespace {
@@ -52,6 +53,26 @@ stator::transfer::Params params_of(std::string_view text) {
   return out;
 }
 
+/// Its size, whatever fits of it being copied.
+int64_t give_text(const std::string& text, char* out, size_t size) {
+  copy_text(text, out, size);
+  return static_cast<int64_t>(text.size());
+}
+
+int code(const stator::Error& error) {
+  switch (error.code()) {
+    case stator::Code::kNotFound:
+      return STATOR_NOT_FOUND;
+    case stator::Code::kInvalidArgument:
+    case stator::Code::kTooLarge:
+      return STATOR_INVALID_PARAM;
+    case stator::Code::kCorrupt:
+      return STATOR_MISMATCH;
+    default:
+      return STATOR_BACKEND;
+  }
+}
+
 bool is_mem(int mem) {
   return mem >= 0 && mem < stator::transfer::kMemTypes;
 }
@@ -65,6 +86,7 @@ struct stator_transfer_agent {
   Agent agent;
   stator::Mutex mutex;
   std::deque<std::pair<std::string, std::string>> unread STATOR_GUARDED_BY(mutex);
+  std::unique_ptr<stator::transfer::MetadataListener> listener STATOR_GUARDED_BY(mutex);
 };
 
 int stator_transfer_version(void) {
@@ -89,6 +111,14 @@ int stator_transfer_backend(stator_transfer_agent* agent, const char* type, cons
     return STATOR_INVALID_PARAM;
   }
   return code(agent->agent.create_backend(type, params_of(params == nullptr ? "" : params)));
+}
+
+int64_t stator_transfer_backend_types(char* out, size_t size) {
+  std::string names;
+  for (const std::string& name : Agent::backend_types()) {
+    names += (names.empty() ? "" : ",") + name;
+  }
+  return give_text(names, out, size);
 }
 
 void* stator_transfer_allocate(stator_transfer_agent* agent, size_t bytes) {
@@ -118,6 +148,92 @@ int64_t stator_transfer_register_named(stator_transfer_agent* agent, int mem, co
   uint64_t dev = 0;
   const Outcome outcome = agent->agent.register_named(static_cast<MemType>(mem), meta, dev);
   return outcome == Outcome::kSuccess ? static_cast<int64_t>(dev) : code(outcome);
+}
+
+int64_t stator_transfer_query(stator_transfer_agent* agent, int mem, uint64_t dev) {
+  if (agent == nullptr || !is_mem(mem)) {
+    return STATOR_INVALID_PARAM;
+  }
+  const auto bytes = agent->agent.query_mem(static_cast<MemType>(mem), dev);
+  return bytes ? static_cast<int64_t>(*bytes) : STATOR_NOT_FOUND;
+}
+
+int64_t stator_transfer_partial_metadata(stator_transfer_agent* agent, int mem,
+                                         const stator_transfer_range* ranges, size_t count,
+                                         int connection, void* out, size_t size) {
+  if (agent == nullptr || !is_mem(mem) || (ranges == nullptr && count > 0)) {
+    return STATOR_INVALID_PARAM;
+  }
+  std::string blob;
+  const Outcome outcome = agent->agent.local_partial_md(
+      static_cast<MemType>(mem), ranges_of(ranges, count), connection != 0, blob);
+  if (outcome != Outcome::kSuccess) {
+    return code(outcome);
+  }
+  if (out != nullptr && blob.size() <= size) {
+    std::memcpy(out, blob.data(), blob.size());
+  }
+  return static_cast<int64_t>(blob.size());
+}
+
+int stator_transfer_send_metadata(stator_transfer_agent* agent, const char* place) {
+  if (agent == nullptr || place == nullptr) {
+    return STATOR_INVALID_PARAM;
+  }
+  const auto opened = stator::transfer::open_metadata_place(place);
+  if (!opened) {
+    return code(opened.error());
+  }
+  const stator::Status put = (*opened)->put(agent->agent.name(), agent->agent.local_md());
+  return put ? STATOR_SUCCESS : code(put.error());
+}
+
+int stator_transfer_fetch_metadata(stator_transfer_agent* agent, const char* place,
+                                   const char* peer, char* name, size_t name_size) {
+  if (agent == nullptr || place == nullptr || peer == nullptr) {
+    return STATOR_INVALID_PARAM;
+  }
+  const auto opened = stator::transfer::open_metadata_place(place);
+  if (!opened) {
+    return code(opened.error());
+  }
+  const auto blob = (*opened)->get(peer);
+  return blob ? stator_transfer_load_peer(agent, blob->data(), blob->size(), name, name_size)
+              : code(blob.error());
+}
+
+int stator_transfer_withdraw_metadata(stator_transfer_agent* agent, const char* place) {
+  if (agent == nullptr || place == nullptr) {
+    return STATOR_INVALID_PARAM;
+  }
+  const auto opened = stator::transfer::open_metadata_place(place);
+  if (!opened) {
+    return code(opened.error());
+  }
+  const stator::Status erased = (*opened)->erase(agent->agent.name());
+  return erased ? STATOR_SUCCESS : code(erased.error());
+}
+
+int stator_transfer_listen(stator_transfer_agent* agent, const char* host, int port) {
+  if (agent == nullptr || host == nullptr || port < 0 || port > 65535) {
+    return STATOR_INVALID_PARAM;
+  }
+  const stator::MutexLock lock(agent->mutex);
+  if (agent->listener != nullptr) {
+    return STATOR_NOT_ALLOWED;
+  }
+  auto started =
+      stator::transfer::MetadataListener::start(agent->agent, host, static_cast<uint16_t>(port));
+  if (!started) {
+    return code(started.error());
+  }
+  agent->listener = std::move(*started);
+  return agent->listener->port();
+}
+
+int stator_transfer_knows(stator_transfer_agent* agent, const char* peer) {
+  return agent == nullptr || peer == nullptr ? STATOR_INVALID_PARAM
+                                             : static_cast<int>(agent->agent.knows(peer));
 }
 
 int64_t stator_transfer_metadata(stator_transfer_agent* agent, void* out, size_t size) {
@@ -155,6 +271,24 @@ int64_t stator_transfer_list(stator_transfer_agent* agent, const char* owner, in
   stator::transfer::ListId list = 0;
   const Outcome outcome =
       agent->agent.prep_list(owner, static_cast<MemType>(mem), ranges_of(ranges, count), list);
+  return outcome == Outcome::kSuccess ? static_cast<int64_t>(list) : code(outcome);
+}
+
+int64_t stator_transfer_list_runs(stator_transfer_agent* agent, const char* owner, int mem,
+                                  const stator_transfer_run* runs, size_t count) {
+  if (agent == nullptr || owner == nullptr || !is_mem(mem) || (runs == nullptr && count > 0)) {
+    return STATOR_INVALID_PARAM;
+  }
+  std::vector<stator::transfer::StridedDesc> all;
+  for (size_t i = 0; i < count; ++i) {
+    all.push_back({.addr = runs[i].addr,
+                   .len = runs[i].len,
+                   .dev = runs[i].dev,
+                   .stride = runs[i].stride,
+                   .count = runs[i].count});
+  }
+  stator::transfer::ListId list = 0;
+  const Outcome outcome = agent->agent.prep_strided(owner, static_cast<MemType>(mem), all, list);
   return outcome == Outcome::kSuccess ? static_cast<int64_t>(list) : code(outcome);
 }
 
@@ -212,6 +346,43 @@ int stator_transfer_wait(stator_transfer_agent* agent, int64_t transfer, uint32_
   return agent == nullptr ? STATOR_INVALID_PARAM
                           : code(agent->agent.wait(static_cast<uint64_t>(transfer),
                                                    std::chrono::milliseconds(milliseconds)));
+}
+
+int64_t stator_transfer_cause(stator_transfer_agent* agent, int64_t transfer, char* out,
+                              size_t size) {
+  return agent == nullptr
+             ? STATOR_INVALID_PARAM
+             : give_text(agent->agent.cause(static_cast<uint64_t>(transfer)), out, size);
+}
+
+int stator_transfer_telemetry(stator_transfer_agent* agent, int64_t transfer,
+                              stator_transfer_numbers* out) {
+  if (agent == nullptr || out == nullptr) {
+    return STATOR_INVALID_PARAM;
+  }
+  const auto numbers = agent->agent.telemetry(static_cast<uint64_t>(transfer));
+  if (!numbers) {
+    return STATOR_NO_TELEMETRY;
+  }
+  *out = {
+      .seconds = numbers->seconds, .bytes = numbers->bytes, .descriptors = numbers->descriptors};
+  return STATOR_SUCCESS;
+}
+
+int64_t stator_transfer_estimate(stator_transfer_agent* agent, int64_t transfer) {
+  if (agent == nullptr) {
+    return STATOR_INVALID_PARAM;
+  }
+  const auto time = agent->agent.estimate(static_cast<uint64_t>(transfer));
+  return time ? std::chrono::duration_cast<std::chrono::microseconds>(*time).count()
+              : int64_t{STATOR_NO_TELEMETRY};
+}
+
+int64_t stator_transfer_backend_of(stator_transfer_agent* agent, int64_t transfer, char* out,
+                                   size_t size) {
+  return agent == nullptr
+             ? STATOR_INVALID_PARAM
+             : give_text(agent->agent.backend_of(static_cast<uint64_t>(transfer)), out, size);
 }
 
 int stator_transfer_release(stator_transfer_agent* agent, int64_t transfer) {

@@ -101,6 +101,7 @@ class ShmBackend final : public Backend {
     return local == MemType::kDram && remote == MemType::kDram;
   }
   bool supports_remote() const override { return true; }
+  bool only_copies() const override { return true; }
   std::string connection() const override {
     return fmt::format("{};{};{};{}", boot_id(), ::getpid(), start_of(::getpid()), socket_name_);
   }

@@ -18,8 +18,9 @@
  *   stator_transfer_wait(a, t, 1000);
  *   stator_transfer_release(a, t);
  *
- * Functions that give an id or a size give a negative status on failure. All may be called from any
- * thread. Strings end with 0; a null agent is STATOR_INVALID_PARAM. */
+ * examples/two_processes.c is a whole program. Functions that give an id or a size give a negative
+ * status on failure. All may be called from any thread. Strings end with 0;
+ * a null agent is STATOR_INVALID_PARAM. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -65,6 +66,20 @@ typedef struct {
   uint64_t len;
   uint64_t dev; /* 0 for memory; what stator_transfer_register_named() gave */
 } stator_transfer_range;
+/* `count` ranges of `len` bytes, `stride` apart. */
+typedef struct {
+  uint64_t addr;
+  uint64_t len;
+  uint64_t dev;
+  uint64_t stride;
+  uint64_t count;
+} stator_transfer_run;
+/* What became of a transfer. */
+typedef struct {
+  double seconds;
+  uint64_t bytes;
+  uint64_t descriptors;
+} stator_transfer_numbers;
 
 /* Version of this interface, 1. */
 STATOR_TRANSFER_API int stator_transfer_version(void);
@@ -74,6 +89,9 @@ STATOR_TRANSFER_API const char* stator_transfer_status_name(int status);
 STATOR_TRANSFER_API stator_transfer_agent* stator_transfer_create(const char* name);
 STATOR_TRANSFER_API void stator_transfer_destroy(stator_transfer_agent* agent);
 
+/* Names of backends with commas between, those of STATOR_TRANSFER_PLUGIN_DIR included: their bytes,
+ * the final 0 left out; they are copied, cut to `size`. */
+STATOR_TRANSFER_API int64_t stator_transfer_backend_types(char* out, size_t size);
 /* `params`: "key=value" with commas between; "" for none. */
 STATOR_TRANSFER_API int stator_transfer_backend(stator_transfer_agent* agent, const char* type,
                                                 const char* params);
@@ -89,10 +107,36 @@ STATOR_TRANSFER_API int stator_transfer_deregister(stator_transfer_agent* agent,
 STATOR_TRANSFER_API int64_t stator_transfer_register_named(stator_transfer_agent* agent, int mem,
                                                            const char* meta);
 
+/* Bytes of a registered file or object; STATOR_NOT_FOUND: it is not there. */
+STATOR_TRANSFER_API int64_t stator_transfer_query(stator_transfer_agent* agent, int mem,
+                                                  uint64_t dev);
+
 /* Bytes of the metadata; they are copied if they fit into `size`. */
 STATOR_TRANSFER_API int64_t stator_transfer_metadata(stator_transfer_agent* agent, void* out,
                                                      size_t size);
-/* The peer's name goes into `name`. */
+/* The same of these registrations only (none: how to reach the agent), to be loaded behind the
+ * whole or another part; `connection` 0 leaves out how to reach it. */
+STATOR_TRANSFER_API int64_t stator_transfer_partial_metadata(stator_transfer_agent* agent, int mem,
+                                                             const stator_transfer_range* ranges,
+                                                             size_t count, int connection,
+                                                             void* out, size_t size);
+/* Leaves the metadata at `place`, fetches that of `peer` from there, or takes ours back:
+ * "etcd://HOST:PORT", "file:///FOLDER", or "tcp://ADDRESS:PORT" of an agent that listens, whose name
+ * may be "". They block for two seconds at most. STATOR_NOT_FOUND: nobody left any;
+ * STATOR_INVALID_PARAM: no such place; STATOR_BACKEND: it does not answer. */
+STATOR_TRANSFER_API int stator_transfer_send_metadata(stator_transfer_agent* agent,
+                                                      const char* place);
+STATOR_TRANSFER_API int stator_transfer_fetch_metadata(stator_transfer_agent* agent,
+                                                       const char* place, const char* peer,
+                                                       char* name, size_t name_size);
+STATOR_TRANSFER_API int stator_transfer_withdraw_metadata(stator_transfer_agent* agent,
+                                                          const char* place);
+/* Answers at `host` (a numeric address); gives the port, `port` or, for 0, a free one. Once. */
+STATOR_TRANSFER_API int stator_transfer_listen(stator_transfer_agent* agent, const char* host,
+                                               int port);
+/* 1: the peer is known; 0: it is not. */
+STATOR_TRANSFER_API int stator_transfer_knows(stator_transfer_agent* agent, const char* peer);
+/* The peer's name goes into `name`. A part adds to what is known, a whole takes its place. */
 STATOR_TRANSFER_API int stator_transfer_load_peer(stator_transfer_agent* agent, const void* blob,
                                                   size_t size, char* name, size_t name_size);
 STATOR_TRANSFER_API int stator_transfer_forget_peer(stator_transfer_agent* agent, const char* name);
@@ -101,6 +145,10 @@ STATOR_TRANSFER_API int stator_transfer_forget_peer(stator_transfer_agent* agent
 STATOR_TRANSFER_API int64_t stator_transfer_list(stator_transfer_agent* agent, const char* owner,
                                                  int mem, const stator_transfer_range* ranges,
                                                  size_t count);
+STATOR_TRANSFER_API int64_t stator_transfer_list_runs(stator_transfer_agent* agent,
+                                                      const char* owner, int mem,
+                                                      const stator_transfer_run* runs,
+                                                      size_t count);
 STATOR_TRANSFER_API void stator_transfer_release_list(stator_transfer_agent* agent, int64_t list);
 
 /* All of `local` from or to all of `remote`; `notification` may be null. */
@@ -111,11 +159,24 @@ STATOR_TRANSFER_API int64_t stator_transfer_make(stator_transfer_agent* agent, i
 STATOR_TRANSFER_API int64_t stator_transfer_make_indexed(
     stator_transfer_agent* agent, int op, int64_t local, const uint32_t* local_indices,
     int64_t remote, const uint32_t* remote_indices, size_t count, const char* notification);
+/* STATOR_IN_PROGRESS, or the outcome if it was over at once (a small copy), or why not. */
 STATOR_TRANSFER_API int stator_transfer_post(stator_transfer_agent* agent, int64_t transfer);
 STATOR_TRANSFER_API int stator_transfer_status(stator_transfer_agent* agent, int64_t transfer);
 /* Waits for the end, at most so long. */
 STATOR_TRANSFER_API int stator_transfer_wait(stator_transfer_agent* agent, int64_t transfer,
                                              uint32_t milliseconds);
+/* Why it failed, in words: their bytes, cut to `size`. */
+STATOR_TRANSFER_API int64_t stator_transfer_cause(stator_transfer_agent* agent, int64_t transfer,
+                                                  char* out, size_t size);
+/* STATOR_NO_TELEMETRY unless it has succeeded. */
+STATOR_TRANSFER_API int stator_transfer_telemetry(stator_transfer_agent* agent, int64_t transfer,
+                                                  stator_transfer_numbers* out);
+/* Microseconds it will take, by what its backend moved lately; STATOR_NO_TELEMETRY: nothing yet. */
+STATOR_TRANSFER_API int64_t stator_transfer_estimate(stator_transfer_agent* agent,
+                                                     int64_t transfer);
+/* The backend that moves it. */
+STATOR_TRANSFER_API int64_t stator_transfer_backend_of(stator_transfer_agent* agent,
+                                                       int64_t transfer, char* out, size_t size);
 /* STATOR_IN_PROGRESS: it was cancelled and is not over yet; ask again. */
 STATOR_TRANSFER_API int stator_transfer_release(stator_transfer_agent* agent, int64_t transfer);
 

@@ -72,7 +72,8 @@ struct Region {
 /// What an agent tells another: how to reach it and what may be read and written.
 struct Metadata {
   std::string agent;
-  uint64_t epoch = 0;  ///< of this life of the agent: a new one has new keys
+  uint64_t epoch = 0;    ///< of this life of the agent: a new one has new keys
+  bool partial = false;  ///< adds to what is known of this life, instead of taking its place
   struct Backend {
     std::string type;
     std::string connection;

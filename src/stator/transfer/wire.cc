@@ -11,6 +11,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x31465853;  // "SXF1"
 constexpr std::string_view kMetadataMagic = "SXM1";
+constexpr std::string_view kPartialMagic = "SXP1";
 constexpr size_t kTextMax = 4096;
 constexpr size_t kConnectionMax = size_t{1} << 20;  // UCX tells its keys there
 constexpr size_t kBackendsMax = 64;
@@ -138,7 +139,7 @@ std::optional<Frame> decode_frame(std::span<const std::byte> bytes) {
 }
 
 std::string encode(const Metadata& metadata) {
-  std::string out(kMetadataMagic);
+  std::string out(metadata.partial ? kPartialMagic : kMetadataMagic);
   append(out, metadata.epoch);
   append_text(out, metadata.agent);
   append(out, static_cast<uint32_t>(metadata.backends.size()));
@@ -162,7 +163,8 @@ std::string encode(const Metadata& metadata) {
 
 Result<Metadata> decode_metadata(std::string_view bytes) {
   const Error malformed(Code::kCorrupt, "this is no metadata of a transfer agent");
-  if (bytes.size() < kMetadataMagic.size() + 4 || !bytes.starts_with(kMetadataMagic)) {
+  const bool partial = bytes.starts_with(kPartialMagic);
+  if (bytes.size() < kMetadataMagic.size() + 4 || !(partial || bytes.starts_with(kMetadataMagic))) {
     return malformed.clone();
   }
   const std::string_view body = bytes.substr(0, bytes.size() - 4);
@@ -173,6 +175,7 @@ Result<Metadata> decode_metadata(std::string_view bytes) {
   }
   Reader in{.rest = body.substr(kMetadataMagic.size())};
   Metadata out;
+  out.partial = partial;
   out.epoch = in.take<uint64_t>();
   out.agent = in.take_text();
   const auto backends = in.take<uint32_t>();
