@@ -8,7 +8,9 @@
 #include <random>
 
 #include "stator/connectors/open_cache.h"
+#include "stator/core/random.h"
 #include "stator/io/read_file.h"
+#include "stator/net/thread.h"
 #include "stator/storage/test/blocks_fixture.h"
 
 namespace stator::connectors {
@@ -284,6 +286,68 @@ TEST_F(EngineCacheTest, ManyEnginesThreadsAgreeOnEveryByte) {
   }
   EXPECT_GT(blocks, 0U) << "16 slots do not hold what all of them want at once";
   EXPECT_EQ(cache_->stats().host_pinned, 0U);
+}
+
+/// One thread's share of the test below: puts, gets, stages and pins of a few sequences, and looks
+/// at each byte that a get brought.
+void use_cache(EngineCache& cache, uint64_t seed) {
+  Random random(seed);
+  const auto memory = std::make_shared<const EngineMemory>(EngineMemory::of_pointers(kBlock));
+  const storage::Digest space = cache.options().space;
+  std::vector<std::byte> bytes(4 * kBlock);
+  for (int round = 0; round < 60; ++round) {
+    const TestSequence wanted(4, static_cast<TokenId>(random.below(10) * 1000), space);
+    EngineCache::Request request{.names = wanted.names, .tokens = wanted.tokens, .memory = memory};
+    for (size_t i = 0; i < 4; ++i) {
+      request.blocks.push_back(reinterpret_cast<uintptr_t>(bytes.data()) + i * kBlock);
+    }
+    const uint64_t choice = random.below(4);
+    if (choice == 0) {
+      for (size_t i = 0; i < 4; ++i) {
+        std::ranges::copy(wanted.payload(i, kBlock),
+                          bytes.begin() + static_cast<ptrdiff_t>(i * kBlock));
+      }
+    }
+    const auto op = choice == 0   ? cache.start_put(std::move(request))
+                    : choice == 1 ? cache.start_stage(std::move(request))
+                                  : cache.start_get(std::move(request));
+    if (!op) {
+      ASSERT_EQ(op.error().code(), Code::kOverloaded);
+      continue;
+    }
+    const auto outcome = cache.wait(*op, seconds(60));
+    ASSERT_TRUE(outcome && outcome->done);
+    for (size_t i = 0; choice > 1 && i < outcome->blocks; ++i) {
+      const auto at = bytes.begin() + static_cast<ptrdiff_t>(i * kBlock);
+      ASSERT_EQ(std::vector(at, at + kBlock), wanted.payload(i, kBlock));
+    }
+    if (const auto pinned = cache.pin(wanted.names, seconds(60)); pinned && random.below(2) == 0) {
+      EXPECT_TRUE(cache.unpin(pinned->id));
+    } else if (pinned) {
+      cache.release(*op);
+      EXPECT_TRUE(cache.unpin(pinned->id));
+      continue;
+    }
+    EXPECT_TRUE(cache.release(*op));
+  }
+}
+
+TEST_F(EngineCacheTest, EightThreadsGetTheirBytesAndLeaveNoPins) {
+  with_disk();
+  open();
+  std::vector<net::Thread> threads;
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    threads.emplace_back("cache-test", [this, seed] { use_cache(*cache_, seed); });
+  }
+  for (net::Thread& thread : threads) {
+    thread.join();
+  }
+  ASSERT_TRUE(cache_->flush(seconds(60)));
+  const EngineCache::Stats stats = cache_->stats();
+  EXPECT_EQ(stats.host_pinned, 0U);
+  EXPECT_EQ(stats.operations, 0U);
+  EXPECT_EQ(stats.integrity_errors, 0U);
+  EXPECT_GT(stats.get_blocks, 0U);
 }
 
 }  // namespace
