@@ -12,10 +12,13 @@ void describe(ConfigSchema& schema, CpuSettings& cpu) {
               {.flag = "lora-modules"});
   schema.text("engine.lora_folder", cpu.lora_folder,
               "folder of LoRA adapters, each a folder whose name is a model that is loaded when it "
-              "is first asked for (cpu engine)",
+              "is first asked for (cpu engine; vllm and sglang, whose server sees the same path)",
               {.flag = "lora-folder", .env_peer = "DYN_LORA_PATH"});
-  schema.integer("engine.max_loras", cpu.max_loras, 0, 4096,
-                 "LoRA adapters loaded at once (cpu engine), 0 = none", {.flag = "max-loras"});
+  schema.integer(
+      "engine.max_loras", cpu.max_loras, 0, 4096,
+      "LoRA adapters loaded at once (cpu engine), or of the folder at an engine server, 0 "
+      "= none",
+      {.flag = "max-loras"});
   schema.integer("engine.max_lora_rank", cpu.max_lora_rank, 1, 1024,
                  "largest rank of a LoRA adapter (cpu engine)", {.flag = "max-lora-rank"});
   schema.integer("engine.prompt_lookup", cpu.prompt_lookup, 0, 64,

@@ -164,7 +164,9 @@ AdapterConfig EngineServers::config_of(size_t index) const {
           .silence_timeout = server.silence_timeout,
           .vllm_generate = server.vllm_route == "generate",
           .task = settings_.worker.task,
-          .handoff_lease = server.handoff_lease};
+          .handoff_lease = server.handoff_lease,
+          .lora_folder = settings_.worker.cpu.lora_folder,
+          .loras_max = settings_.worker.cpu.max_loras};
 }
 
 std::string EngineServers::shown_url(size_t index) const {

@@ -605,6 +605,9 @@ void wait_and_report(Signals& signals, const Clock& clock, std::vector<WorkerHos
   while (!signals.wait_for(kLook)) {
     for (size_t i = 0; i < workers.size(); ++i) {
       if (workers[i].refresh(clock.now())) {
+        if (workers[i].on_record) {
+          workers[i].on_record(workers[i].record);
+        }
         registrations[i]->update(workers[i].record).ignore("told again at the next change");
       }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -64,6 +65,9 @@ class WorkerHost {
     bool owes_prompts() const;
 
     TimePoint ready_at{};  ///< of a simulated engine: it loads weights until then
+
+    /// Gets the record when it has changed; empty: nobody wants to know.
+    std::function<void(const discovery::InstanceRecord&)> on_record;
 
     /// Brings the record up to date, and whether that changed it: an engine server that does not
     /// answer or sleeps gets nothing new, and its adapters come and go.

@@ -129,6 +129,10 @@ Status serve_worker(ServedWorkers& out, app::WorkerHost& host, discovery::Discov
                           session::OperatorDone done) { target.carry_out(wish, std::move(done)); }},
           clock, metrics));
   worker.record.address = server->address();
+  server->update(worker.record);
+  worker.on_record = [tell = server.get()](const discovery::InstanceRecord& record) {
+    tell->update(record);
+  };
   if (out.broker != nullptr) {
     STATOR_CHECK(publish_events(out, worker, settings.events, clock, metrics));
   }
@@ -155,6 +159,7 @@ void drain_and_stop(ServedWorkers& workers, const Settings& settings, Signals& s
     workers.registrations[i]
         ->update(workers.hosted[i].record)
         .ignore("frontends are told on their sessions, too");
+    workers.servers[i]->update(workers.hosted[i].record);
     workers.servers[i]->drain();
   }
   const Duration timeout = settings.worker.drain_timeout;

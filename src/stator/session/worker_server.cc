@@ -40,7 +40,15 @@ constexpr std::string_view kLogTarget = "session::server";
 class WorkerService {
  public:
   explicit WorkerService(ServerContext& context)
-      : context_(context), callers_(context.options.tls, context.metrics.refused_callers) {}
+      : context_(context),
+        callers_(context.options.tls, context.metrics.refused_callers),
+        record_(context.record) {}
+
+  /// What Describe tells from now on. Any thread.
+  void update(const discovery::InstanceRecord& record) {
+    const MutexLock lock(record_mutex_);
+    record_ = record;
+  }
 
   GrpcServer::Methods methods() {
     GrpcServer::Methods methods;
@@ -84,7 +92,8 @@ class WorkerService {
   void describe(pb::DescribeResponse& response) const {
     response.set_worker_id(context_.record.key.worker.value());
     response.set_incarnation(context_.record.incarnation.value());
-    response.set_record_json(to_json(context_.record));
+    const MutexLock lock(record_mutex_);
+    response.set_record_json(to_json(record_));
   }
 
   void tell_health(pb::HealthResponse& response) const {
@@ -131,6 +140,8 @@ class WorkerService {
 
   ServerContext& context_;
   const net::GrpcCallers callers_;
+  mutable Mutex record_mutex_;
+  discovery::InstanceRecord record_ STATOR_GUARDED_BY(record_mutex_);
 };
 
 auto load_fields(const engine::LoadReport& load) {
@@ -180,6 +191,7 @@ class WorkerServer::Impl {
     return {};
   }
 
+  void update(const discovery::InstanceRecord& record) { service_.update(record); }
   uint16_t port() const { return server_->port(); }
   std::string address() const { return fmt::format("{}:{}", context_.options.listen_host, port()); }
 
@@ -290,6 +302,9 @@ uint16_t WorkerServer::port() const {
 }
 std::string WorkerServer::address() const {
   return impl_->address();
+}
+void WorkerServer::update(const discovery::InstanceRecord& record) {
+  impl_->update(record);
 }
 void WorkerServer::drain() {
   impl_->drain();

@@ -65,6 +65,9 @@ class WorkerServer {
   /// "listen_host:port".
   std::string address() const;
 
+  /// The worker's record as it is now: with its address, other adapters, another state. Describe
+  /// tells it from then on.
+  void update(const discovery::InstanceRecord& record);
   /// Takes nothing new (kDraining) and tells every session; what runs goes on. Idempotent.
   void drain();
   /// Requests accepted and not ended.

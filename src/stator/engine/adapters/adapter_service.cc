@@ -13,7 +13,9 @@
 #include "stator/core/flat_map.h"
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
+#include "stator/engine/adapters/adapter_commands.h"
 #include "stator/engine/adapters/adapter_metrics.h"
+#include "stator/engine/adapters/first_use.h"
 #include "stator/engine/adapters/lower.h"
 #include "stator/engine/adapters/pooling.h"
 #include "stator/engine/adapters/upkeep.h"
@@ -36,44 +38,10 @@ constexpr Duration kTakePatience = 5s;
 // do so for at most this long, because the giver keeps the blocks until they were fetched.
 constexpr Duration kFetchPatience = 30s;
 
-struct Submit {
-  SessionId session;
-  inference::RequestKey key;
-  uint32_t generated;
-  inference::StopConditions stop;
-  EngineCall call;
-  std::unique_ptr<EventRaiser> raiser;
-  inference::Phase phase;
-  uint64_t handoff_id;
-  TimePoint asked;
-};
-struct Cancel {
-  SessionId session;
-  inference::RequestKey key;
-};
-struct Close {
-  SessionId session;
-};
-using Command = std::variant<Submit, Cancel, Close>;
-
-/// A request in the engine.
-struct Live {
-  SessionId session;
-  inference::RequestKey key;
-  uint32_t offset;  // of the next token within the whole answer
-  inference::StopConditions stop;
-  ReplyReader reply;
-  inference::Phase phase;
-  uint64_t handoff_id;
-  TimePoint asked;
-  Duration unanswered{};                // from then on, at least so long
-  bool spoke = false;                   // said a token
-  std::optional<TimePoint> forsaken{};  // nobody listens any more: until then it may fetch
-};
-
 /// V1  Submits in the inbox plus live streams ≤ inflight_max; cancels and closes ≤ keys ever live.
 /// V2  streams_, live_, by_key_ and steps_ belong to the adapter's thread.
 /// V3  forsaken_ counts the live streams that nobody listens to; at most inflight_max.
+/// V4  Requests in parked_ wait for their adapter; they are in flight, and in no stream.
 /// Locks are never nested, except lifecycle_mutex_, which is outermost.
 class AdapterService final : public AdapterEngine, private net::HttpStreamsListener {
  public:
@@ -99,7 +67,7 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   LoadReport load() const override;
   void reset_prefix_cache() override;
   bool asleep() const override { return upkeep_.asleep(); }
-  std::vector<std::string> adapters() const override { return upkeep_.adapters(); }
+  std::vector<std::string> adapters() const override;
   bool owes_prompts() const override { return upkeep_.owes_prompts(); }
   void control(Control control, ControlDone done) override;
 
@@ -110,6 +78,12 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   void run_loop();
   bool take_commands();
   void apply(Submit& submit);
+  void call(Submit& submit);
+  bool park(Submit& submit);
+  void load_adapter(std::string name, std::string path);
+  void on_adapter_loaded(const std::string& name, Status loaded);
+  bool unpark(SessionId session, inference::RequestKey key);
+  void fail_parked(Code code, std::string_view why);
   void drop(SessionId session, inference::RequestKey key);
   void end_forsaken();
   void drop_session(SessionId session);
@@ -147,6 +121,8 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   std::vector<Command> commands_;
   Raised raised_;
   size_t forsaken_ = 0;
+  FirstUse first_use_;
+  FlatMap<std::string, std::vector<Submit>> parked_;  // by adapter
   // What is read in a turn came after the turn before began, or it would have been read then.
   TimePoint turn_begin_{};
   TimePoint last_turn_begin_{};
@@ -197,7 +173,13 @@ AdapterService::AdapterService(AdapterConfig config, EngineFacts facts,
                .dialect = *dialect_,
                .clock = clock_,
                .metrics = metrics_,
-               .events = events_}) {}
+               .events = events_}),
+      first_use_(dialect_->traits().lora ? config_.lora_folder : std::string(), config_.loras_max) {
+  if (!config_.lora_folder.empty() && !first_use_.enabled()) {
+    log::warn(kLogTarget, "engine.lora_folder has no effect: this kind of server loads no adapters",
+              {{"engine", config_.kind}, {"url", config_.url}});
+  }
+}
 
 Status AdapterService::open() {
   // Beside upkeep: exchanges whose answer is complete may still have their last bytes to come,
@@ -285,6 +267,7 @@ Status AdapterService::submit(SessionId session, inference::EngineRequest reques
     metrics_.refused.add();
     return std::move(call.error());
   }
+  std::string adapter = request.lora_name;
   auto raiser = request.pool ? make_pool_raiser(request) : dialect_->make_raiser(request);
   const MutexLock lock(mutex_);
   if (stopping_) {
@@ -309,7 +292,8 @@ Status AdapterService::submit(SessionId session, inference::EngineRequest reques
                              .raiser = std::move(raiser),
                              .phase = request.phase,
                              .handoff_id = request.handoff.id,
-                             .asked = clock_.now()});
+                             .asked = clock_.now(),
+                             .adapter = std::move(adapter)});
   streams_->wake();
   return {};
 }
@@ -388,7 +372,115 @@ net::HttpClientOptions AdapterService::call_options() const {
           .stall_timeout = config_.stall_timeout};
 }
 
+std::vector<std::string> AdapterService::adapters() const {
+  std::vector<std::string> out = upkeep_.adapters();
+  std::ranges::move(first_use_.names(), std::back_inserter(out));
+  std::ranges::sort(out);
+  const auto repeated = std::ranges::unique(out);
+  out.erase(repeated.begin(), repeated.end());
+  return out;
+}
+
+/// True: it waits for its adapter.
+bool AdapterService::park(Submit& submit) {
+  if (submit.adapter.empty() || submit.adapter_ready || !first_use_.enabled()) {
+    return false;
+  }
+  first_use_.used(submit.adapter);
+  if (upkeep_.has_adapter(submit.adapter)) {
+    return false;
+  }
+  auto path = first_use_.find(submit.adapter);
+  if (!path) {
+    return false;  // the server says so
+  }
+  std::string name = submit.adapter;
+  std::vector<Submit>& waiting = parked_[name];
+  waiting.push_back(std::move(submit));
+  if (waiting.size() == 1) {
+    load_adapter(std::move(name), std::move(*path));
+  }
+  return true;
+}
+
+/// Where the server has enough of them, another one goes before.
+void AdapterService::load_adapter(std::string name, std::string path) {
+  auto load = [this, name, path = std::move(path)]() mutable {
+    upkeep_.control(LoadAdapter{.name = name, .path = std::move(path)},
+                    [this, name](Status loaded) { on_adapter_loaded(name, std::move(loaded)); });
+  };
+  const auto victim = first_use_.victim();
+  if (!victim) {
+    load();
+    return;
+  }
+  upkeep_.control(UnloadAdapter{*victim},
+                  [this, victim = *victim, load = std::move(load)](Status gone) mutable {
+                    if (!gone) {
+                      log::warn(kLogTarget, "an adapter could not be unloaded to make room",
+                                {{"name", victim}, {"why", gone.error().message()}});
+                    }
+                    first_use_.unloaded(victim);
+                    load();
+                  });
+}
+
+/// Within a turn of the streams: what waited is begun with the next commands.
+void AdapterService::on_adapter_loaded(const std::string& name, Status loaded) {
+  auto waiting = parked_.extract(name);
+  if (!loaded && loaded.error().code() != Code::kAlreadyExists) {
+    log::warn(kLogTarget, "an adapter could not be loaded on first use",
+              {{"name", name}, {"url", config_.url}, {"why", loaded.error().message()}});
+    const Error why =
+        std::move(loaded.error()).with_context(fmt::format("loading adapter '{}'", name));
+    if (!waiting.empty()) {
+      for (const Submit& submit : waiting.mapped()) {
+        fail(submit.session, submit.key, why.clone());
+      }
+    }
+    return;
+  }
+  first_use_.loaded(name);
+  if (waiting.empty()) {
+    return;
+  }
+  const MutexLock lock(mutex_);
+  for (Submit& submit : waiting.mapped()) {
+    submit.adapter_ready = true;
+    inbox_.emplace_back(std::move(submit));
+  }
+  streams_->wake();
+}
+
+/// True: it waited for its adapter, and does no longer.
+bool AdapterService::unpark(SessionId session, inference::RequestKey key) {
+  for (auto& [name, waiting] : parked_) {
+    if (std::erase_if(waiting, [&](const Submit& submit) {
+          return submit.session == session && submit.key == key;
+        }) > 0) {
+      metrics_.cancelled.add();
+      return true;
+    }
+  }
+  return false;
+}
+
+void AdapterService::fail_parked(Code code, std::string_view why) {
+  for (auto& [name, waiting] : parked_) {
+    for (const Submit& submit : waiting) {
+      fail(submit.session, submit.key, Error(code, std::string(why)));
+    }
+    waiting.clear();  // the name stays until the server has answered
+  }
+}
+
 void AdapterService::apply(Submit& submit) {
+  if (!park(submit)) {
+    call(submit);
+  }
+}
+
+void AdapterService::call(Submit& submit) {
   if (submit.phase == inference::Phase::kDecode && clock_.now() - submit.asked > kTakePatience) {
     fail(submit.session, submit.key,
          Error(Code::kUnavailable, "this worker stood still while a prompt was handed to it"));
@@ -417,6 +509,9 @@ void AdapterService::apply(Submit& submit) {
 }
 
 void AdapterService::drop(SessionId session, inference::RequestKey key) {
+  if (unpark(session, key)) {
+    return;
+  }
   if (const auto found = by_key_.find(LiveKey{session, key}); found != by_key_.end()) {
     metrics_.cancelled.add();
     const net::HttpStreamId stream = found->second;
@@ -450,6 +545,9 @@ void AdapterService::end_forsaken() {
 }
 
 void AdapterService::drop_session(SessionId session) {
+  for (auto& [name, waiting] : parked_) {
+    std::erase_if(waiting, [&](const Submit& submit) { return submit.session == session; });
+  }
   std::vector<inference::RequestKey> keys;
   for (const auto& [key, stream] : by_key_) {
     if (key.first == session) {
@@ -470,6 +568,7 @@ void AdapterService::give_up() {
   std::ranges::sort(lost);
   log::warn(kLogTarget, "the engine stands still: its requests go on elsewhere",
             {{"url", config_.url}, {"requests", lost.size()}});
+  fail_parked(Code::kDisconnected, "the engine sent nothing for engine.silence_timeout");
   for (const net::HttpStreamId stream : lost) {
     fail(*live_.at(stream), Error(Code::kDisconnected, fmt::format("the engine at {} sent nothing "
                                                                    "for engine.silence_timeout",
@@ -667,6 +766,7 @@ void AdapterService::fail_everything() {
   live_.clear();
   by_key_.clear();
   forsaken_ = 0;
+  fail_parked(Code::kDraining, "the engine is shutting down");
   upkeep_.stop(*streams_);
   deliver();
 }

@@ -39,6 +39,8 @@ struct AdapterConfig {
   bool vllm_generate = false;                         ///< DialectOptions::vllm_generate
   std::string task = "auto";                          ///< pool_ability()
   Duration handoff_lease = std::chrono::seconds(30);  ///< how long a prefill server keeps blocks
+  std::string lora_folder;  ///< of adapters that are loaded when first asked for; empty = none
+  uint32_t loras_max = 16;  ///< of these, loaded at once
 };
 
 /// An engine server seen as an Engine: requests are lowered to HTTP calls and sent, the answers
@@ -54,6 +56,8 @@ struct AdapterConfig {
 /// A6  A hand-off reaches the engine within seconds of submit(), or never.
 /// A7  From the moment control() is asked to put the engine to sleep until it is awake again,
 ///     submit() says kUnavailable.
+/// A8  A request for an adapter of lora_folder that the server has not waits until it was loaded,
+///     and holds up nobody else.
 ///
 /// Thread-safe as Engine says; one thread of its own runs all connections.
 class AdapterEngine : public Engine {
@@ -65,8 +69,8 @@ class AdapterEngine : public Engine {
 
   /// Gives work up to an operator's wish: whether it sleeps now, by our doing or another's.
   virtual bool asleep() const = 0;
-  /// The LoRA adapters it has loaded, sorted. As of the last look: one that somebody loads at the
-  /// server itself is seen ten polls later.
+  /// The LoRA adapters it has loaded or would load, sorted. As of the last look: one that somebody
+  /// loads at the server itself is seen ten polls later.
   virtual std::vector<std::string> adapters() const = 0;
 
   /// A prompt that was computed here for another server may still be fetched: its lease is not

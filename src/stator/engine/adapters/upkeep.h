@@ -48,6 +48,7 @@ class Upkeep {
   bool healthy() const { return healthy_; }
   bool asleep() const { return asleep_; }
   std::vector<std::string> adapters() const;
+  bool has_adapter(std::string_view name) const;
   /// With `inflight` requests of ours in the server.
   LoadReport load(size_t inflight) const;
   /// AdapterEngine::owes_prompts()

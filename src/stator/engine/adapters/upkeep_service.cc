@@ -67,6 +67,11 @@ LoadReport Upkeep::load(size_t inflight) const {
   return out;
 }
 
+bool Upkeep::has_adapter(std::string_view name) const {
+  const MutexLock lock(mutex_);
+  return std::ranges::binary_search(adapters_, name);
+}
+
 void Upkeep::gave_prompt(Duration lease) {
   last_gift_ = parts_.clock.now();
   const MutexLock lock(mutex_);

@@ -3,9 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "stator/kv/block_identity.h"
-
 #include <algorithm>
+
+#include "stator/engine/core/lazy_adapters.h"
+#include "stator/kv/block_identity.h"
 
 namespace stator::engine {
 namespace {
@@ -110,6 +111,16 @@ Status check_media(const inference::EngineRequest& request, const EngineConfig& 
   return {};
 }
 
+/// Whether its adapter is there. One that would be read first is looked at when it was.
+Status check_adapter(const inference::EngineRequest& request, const EngineConfig& config) {
+  const auto* const lazy = dynamic_cast<const LazyAdapters*>(config.adapters.get());
+  if (lazy != nullptr && !request.lora_name.empty() && lazy->needs_loading(request.lora_name)) {
+    return {};
+  }
+  STATOR_CHECK(find_adapter(request, config));
+  return {};
+}
+
 }  // namespace
 
 Status validate(const inference::EngineRequest& request, const EngineConfig& config,
@@ -137,7 +148,7 @@ Status validate(const inference::EngineRequest& request, const EngineConfig& con
     return refuse(fmt::format("min_tokens {} is more than max_tokens {}", request.stop.min_tokens,
                               request.stop.max_tokens));
   }
-  STATOR_CHECK(find_adapter(request, config));
+  STATOR_CHECK(check_adapter(request, config));
   if (!request.lora_name.empty() && config.adapters == nullptr && !config.supports_lora) {
     return refuse(fmt::format("adapter '{}': this engine has no LoRA support", request.lora_name));
   }

@@ -15,7 +15,8 @@
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/engine/api/sleeper.h"
-#include "stator/engine/core/engine_metrics.h"
+#include "stator/engine/core/adapter_loader.h"
+#include "stator/engine/core/engine_rank.h"
 #include "stator/engine/core/forward_pass_log.h"
 #include "stator/engine/core/grammar_compiler.h"
 #include "stator/engine/core/phase.h"
@@ -39,6 +40,7 @@ struct Submit {
   SessionId session;
   inference::EngineRequest request;
   Result<std::shared_ptr<guided::Grammar>> grammar = std::shared_ptr<guided::Grammar>();
+  std::shared_ptr<const Adapter> adapter = nullptr;  ///< just loaded: stays until it is used
 };
 struct Cancel {
   SessionId session;
@@ -49,54 +51,8 @@ struct Close {
 };
 using Command = std::variant<Submit, Cancel, Close>;
 
-/// A data-parallel rank.
-struct Rank {
-  Rank(const EngineConfig& config, std::unique_ptr<ModelRunner> runner_in, Metrics& metrics_in,
-       std::string_view name)
-      : runner(std::move(runner_in)),
-        scheduler(config),
-        metrics(metrics_in, name, runner->device_block(BlockId(0)).size()) {}
-  const std::unique_ptr<ModelRunner> runner;
-  Scheduler scheduler;
-  EngineMetrics metrics;
-  std::unique_ptr<TierLanes> lanes;  // null: no tiers below host memory
-  std::vector<Sampled> sampled;      // of the pass under way
-  uint32_t tokens = 0;               // it computes
-  ForwardPass pass;                  // under way, or the last one told
-  uint64_t warn_at = 1;              // of so many forged blocks
-};
-
-/// Of the first one and of every doubling: a client may forge as many as it likes.
-void warn_of_forged_blocks(Rank& rank, const std::string& engine) {
-  const uint64_t blocks = rank.scheduler.pool().collisions_total();
-  if (blocks < rank.warn_at) {
-    return;
-  }
-  rank.warn_at = 2 * blocks;
-  log::warn("engine",
-            "prompts have KV blocks with the hash of other blocks: somebody forges them. Answers "
-            "do not depend on it, routing may; find who sends them",
-            {{"engine", engine}, {"blocks", blocks}});
-}
-
 inference::HandoffAbility ability_of(const EngineNeighbours& neighbours) {
   return neighbours.port == nullptr ? inference::HandoffAbility() : neighbours.port->ability();
-}
-
-LoadReport sum(const std::vector<std::unique_ptr<Rank>>& ranks) {
-  LoadReport sum;
-  for (const auto& rank : ranks) {
-    const LoadReport load = rank->scheduler.load();
-    sum.kv_used_blocks += load.kv_used_blocks;
-    sum.kv_cached_blocks += load.kv_cached_blocks;
-    sum.kv_total_blocks += load.kv_total_blocks;
-    sum.running += load.running;
-    sum.waiting += load.waiting + (rank->lanes == nullptr ? 0 : rank->lanes->parked());
-    sum.prefix_hit_tokens += load.prefix_hit_tokens;
-    sum.prefix_query_tokens += load.prefix_query_tokens;
-    sum.preemptions += load.preemptions;
-  }
-  return sum;
 }
 
 /// V1  Submits in the inbox plus waiting requests ≤ waiting_max, so the scheduler never refuses
@@ -126,7 +82,8 @@ class EngineService final : public Engine, public Sleeper {
               .structured_replay = config.structured_output,
               .prompt_logprobs = config.prompt_logprobs,
               .handoff = ability_of(neighbours_)},
-        events_(config.dp_rank) {
+        events_(config.dp_rank),
+        loader_(config.adapters) {
     if (vocabulary) {
       grammars_ =
           std::make_unique<GrammarCompiler>(std::move(vocabulary), clock, metrics, config.name);
@@ -167,7 +124,9 @@ class EngineService final : public Engine, public Sleeper {
   bool take_commands();
   void apply(Command& command);
   void apply_submit(Submit& submit);
-  void submit_guided(SessionId session, inference::EngineRequest request);
+  void put_prepared(Submit submit);
+  void submit_with_adapter(SessionId session, inference::EngineRequest request);
+  void submit_guided(Submit submit);
   void step();
   bool idle() const;
   Rank& rank_for(const inference::EngineRequest& request);
@@ -208,7 +167,7 @@ class EngineService final : public Engine, public Sleeper {
   std::condition_variable_any stopped_;  // an engine inside a modelled step waits here
   std::vector<Command> inbox_ STATOR_GUARDED_BY(mutex_);
   size_t inbox_submits_ STATOR_GUARDED_BY(mutex_) = 0;
-  size_t compiling_ STATOR_GUARDED_BY(mutex_) = 0;  // submits whose grammar is not ready
+  size_t preparing_ STATOR_GUARDED_BY(mutex_) = 0;  // submits that want a grammar or an adapter
   LiveRequests live_ STATOR_GUARDED_BY(mutex_);
   LoadReport load_ STATOR_GUARDED_BY(mutex_);
   bool reset_requested_ STATOR_GUARDED_BY(mutex_) = false;
@@ -224,8 +183,9 @@ class EngineService final : public Engine, public Sleeper {
   bool started_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
   bool finished_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
   net::Thread thread_ STATOR_GUARDED_BY(lifecycle_mutex_);
-  // Null: no request has a grammar here. Last: its thread uses the rest.
+  // Null: no request has a grammar here. Last, as its thread uses the rest; so does the loader's.
   std::unique_ptr<GrammarCompiler> grammars_;
+  AdapterLoader loader_;
 };
 
 /// Between the rank and where else its blocks may come from, if there is such a place.
@@ -273,6 +233,7 @@ void EngineService::stop() {
   if (std::exchange(finished_, true)) {
     return;
   }
+  loader_.stop();  // it may have the compiler go on
   if (grammars_ != nullptr) {
     grammars_->stop();
   }
@@ -316,6 +277,7 @@ Status EngineService::submit(SessionId session, inference::EngineRequest request
     return Error(Code::kInvalidArgument, fmt::format("dp_rank {}: this engine has {} (dp_size)",
                                                      *request.dp_rank, info_.dp_size));
   }
+  const bool loads = loader_.needs(request.lora_name);
   const bool guided = grammars_ != nullptr && !request.structured_outputs.empty();
   {
     const MutexLock lock(mutex_);
@@ -325,39 +287,67 @@ Status EngineService::submit(SessionId session, inference::EngineRequest request
     if (asleep_) {
       return Error(Code::kUnavailable, "the engine sleeps: POST /engine/wake_up wakes it");
     }
-    if (inbox_submits_ + compiling_ + load_.waiting >= config_.waiting_max) {
+    if (inbox_submits_ + preparing_ + load_.waiting >= config_.waiting_max) {
       return Error(Code::kOverloaded,
                    fmt::format("the engine's queue is full with {} waiting requests (waiting_max)",
                                config_.waiting_max));
     }
     STATOR_CHECK(live_.add(session, request.key));
-    if (!guided) {
+    if (!guided && !loads) {
       inbox_.emplace_back(Submit{session, std::move(request)});
       ++inbox_submits_;
       wake();
       return {};
     }
-    ++compiling_;
+    ++preparing_;
   }
-  submit_guided(session, std::move(request));
+  if (loads) {
+    submit_with_adapter(session, std::move(request));
+  } else {
+    submit_guided(Submit{session, std::move(request)});
+  }
   return {};
 }
 
-/// The request reaches the inbox when its grammar is ready, unless it was cancelled meanwhile.
-void EngineService::submit_guided(SessionId session, inference::EngineRequest request) {
-  std::string text = request.structured_outputs;
+/// What was prepared elsewhere reaches the inbox, unless it was cancelled meanwhile.
+void EngineService::put_prepared(Submit submit) {
+  const MutexLock lock(mutex_);
+  --preparing_;
+  if (live_.contains(submit.session, submit.request.key)) {
+    inbox_.emplace_back(std::move(submit));
+    ++inbox_submits_;
+    wake();
+  }
+}
+
+/// The request goes on when its adapter was read.
+void EngineService::submit_with_adapter(SessionId session, inference::EngineRequest request) {
+  std::string name = request.lora_name;
   auto shared =
-      std::make_shared<inference::EngineRequest>(std::move(request));  // std::function copies
-  grammars_->compile(
-      std::move(text), [this, session, shared](Result<std::shared_ptr<guided::Grammar>> grammar) {
-        const MutexLock lock(mutex_);
-        --compiling_;
-        if (live_.contains(session, shared->key)) {
-          inbox_.emplace_back(Submit{session, std::move(*shared), std::move(grammar)});
-          ++inbox_submits_;
-          wake();
-        }
-      });
+      std::make_shared<Submit>(Submit{session, std::move(request)});  // std::function copies
+  loader_.load(std::move(name), [this, shared](std::shared_ptr<const Adapter> adapter) {
+    if (adapter == nullptr) {
+      shared->grammar = Error(Code::kNotFound, fmt::format("adapter '{}' is not loaded here",
+                                                           shared->request.lora_name));
+    }
+    shared->adapter = std::move(adapter);
+    if (shared->grammar && grammars_ != nullptr && !shared->request.structured_outputs.empty()) {
+      submit_guided(std::move(*shared));
+    } else {
+      put_prepared(std::move(*shared));
+    }
+  });
+}
+
+/// The request goes on when its grammar is ready.
+void EngineService::submit_guided(Submit submit) {
+  std::string text = submit.request.structured_outputs;
+  auto shared = std::make_shared<Submit>(std::move(submit));  // std::function copies
+  grammars_->compile(std::move(text),
+                     [this, shared](Result<std::shared_ptr<guided::Grammar>> grammar) {
+                       shared->grammar = std::move(grammar);
+                       put_prepared(std::move(*shared));
+                     });
 }
 
 void EngineService::cancel(SessionId session, inference::RequestKey key) {
@@ -371,7 +361,7 @@ void EngineService::cancel(SessionId session, inference::RequestKey key) {
 LoadReport EngineService::load() const {
   const MutexLock lock(mutex_);
   LoadReport out = load_;
-  out.waiting += static_cast<uint32_t>(inbox_submits_ + compiling_);
+  out.waiting += static_cast<uint32_t>(inbox_submits_ + preparing_);
   return out;
 }
 

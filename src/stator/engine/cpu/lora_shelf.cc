@@ -4,23 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "stator/core/log.h"
 
 namespace stator::engine::cpu {
 
-namespace {
-
-bool is_adapter(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(folder / "adapter_config.json", ignored);
-}
-
-}  // namespace
-
 LoraShelf::LoraShelf(std::shared_ptr<const Model> model, const Limits& limits)
-    : model_(std::move(model)), limits_(limits) {}
+    : model_(std::move(model)), limits_(limits), folder_(limits.folder) {}
 
 Status LoraShelf::check_room(std::string_view name) const {
   if (std::ranges::find(entries_, name, &Entry::name) != entries_.end()) {
@@ -58,17 +48,7 @@ Status LoraShelf::unload(std::string_view name) {
 }
 
 std::vector<std::string> LoraShelf::names() const {
-  std::vector<std::string> out;
-  if (!limits_.folder.empty()) {
-    std::error_code ignored;
-    std::filesystem::directory_iterator entry(limits_.folder, ignored);
-    for (; entry != std::filesystem::directory_iterator() && out.size() < kFolderMax;
-         entry.increment(ignored)) {
-      if (is_adapter(entry->path())) {
-        out.push_back(entry->path().filename().string());
-      }
-    }
-  }
+  std::vector<std::string> out = folder_.names();
   const MutexLock lock(mutex_);
   for (const Entry& entry : entries_) {
     out.push_back(entry.name);
@@ -91,7 +71,7 @@ std::shared_ptr<const Adapter> LoraShelf::find_loaded(std::string_view name) con
 
 std::shared_ptr<const Adapter> LoraShelf::find(std::string_view name) const {
   auto found = find_loaded(name);
-  if (found != nullptr || limits_.folder.empty() || name.contains('/') || name.starts_with('.')) {
+  if (found != nullptr || folder_.empty()) {
     return found;
   }
   const MutexLock lock(loading_);
@@ -107,18 +87,31 @@ std::shared_ptr<const Adapter> LoraShelf::find(std::string_view name) const {
   return found;
 }
 
+bool LoraShelf::needs_loading(std::string_view name) const {
+  if (folder_.empty()) {
+    return false;
+  }
+  {
+    const MutexLock lock(mutex_);
+    if (std::ranges::find(entries_, name, &Entry::name) != entries_.end()) {
+      return false;
+    }
+  }
+  return folder_.find(name).has_value();
+}
+
 Status LoraShelf::load_from_folder(std::string_view name) const {
-  const std::filesystem::path path = std::filesystem::path(limits_.folder) / name;
-  if (!is_adapter(path)) {
-    return Error(Code::kNotFound, fmt::format("{} is no adapter", path.string()));
+  const auto path = folder_.find(name);
+  if (!path) {
+    return Error(Code::kNotFound, fmt::format("{} has no adapter '{}'", limits_.folder, name));
   }
   STATOR_TRY(std::shared_ptr<const LoraAdapter> adapter,
-             load_lora(path.string(), model_->config, limits_.rank));
+             load_lora(*path, model_->config, limits_.rank));
   const MutexLock lock(mutex_);
   STATOR_CHECK(make_room());
   entries_.push_back({std::string(name), std::move(adapter), true, ++calls_});
   std::ranges::sort(entries_, {}, &Entry::name);
-  log::info("engine", "adapter loaded on first use", {{"name", name}, {"path", path.string()}});
+  log::info("engine", "adapter loaded on first use", {{"name", name}, {"path", *path}});
   return {};
 }
 

@@ -9,6 +9,8 @@
 #include "stator/core/mutex.h"
 #include "stator/core/result.h"
 #include "stator/engine/api/adapter.h"
+#include "stator/engine/core/adapter_folder.h"
+#include "stator/engine/core/lazy_adapters.h"
 #include "stator/engine/cpu/lora.h"
 #include "stator/engine/cpu/model.h"
 
@@ -19,7 +21,7 @@ namespace stator::engine::cpu {
 ///
 /// With a folder, each PEFT folder in it is an adapter, too, loaded on the thread that first asks
 /// for it; where there is no room, the one of these goes that was not asked for the longest.
-class LoraShelf final : public AdapterSource {
+class LoraShelf final : public AdapterSource, public LazyAdapters {
  public:
   struct Limits {
     uint32_t adapters = 16;
@@ -33,13 +35,13 @@ class LoraShelf final : public AdapterSource {
   Status load(std::string_view name, const std::string& folder);
   /// kNotFound for an unknown name.
   Status unload(std::string_view name);
-  /// Loaded ones, and those that would be, at most kFolderMax of these; sorted. Looks into the
-  /// folder.
+  /// Loaded ones, and those that would be, at most AdapterFolder::kListedMax of these; sorted.
+  /// Looks into the folder.
   std::vector<std::string> names() const;
   std::shared_ptr<const Adapter> find(std::string_view name) const override;
+  bool needs_loading(std::string_view name) const override;
 
  private:
-  static constexpr size_t kFolderMax = 256;
   struct Entry {
     std::string name;
     std::shared_ptr<const LoraAdapter> adapter;
@@ -53,6 +55,7 @@ class LoraShelf final : public AdapterSource {
 
   const std::shared_ptr<const Model> model_;
   const Limits limits_;
+  const AdapterFolder folder_;
   mutable Mutex loading_;  // one first use at a time; before mutex_
   mutable Mutex mutex_;
   mutable std::vector<Entry> entries_ STATOR_GUARDED_BY(mutex_);  // by name
