@@ -63,6 +63,23 @@ class CommandLine(unittest.TestCase):
         self.assertIn("DYN_NO_SUCH_THING", log)
         self.assertNotIn("DYN_STORE_KV", log)
 
+    def test_the_doctor_reads_environments_and_manifests(self):
+        def doctor(source: str, **variables: str) -> tuple[int, dict[str, dict]]:
+            done = subprocess.run([BINARY, "doctor", "--from-dynamo", source, "--json"], capture_output=True, text=True, env=clean_environment(**variables))
+            return done.returncode, {row["name"]: row for row in json.loads(done.stdout)}
+        status, rows = doctor("env", DYN_ROUTER_MODE="kv", DYN_HTTP_PORT="eighty", DYN_REQUEST_PLANE="tcp", DYN_NO_SUCH_THING="1")
+        self.assertEqual(status, 1)
+        self.assertEqual([rows[name]["what"] for name in ("DYN_ROUTER_MODE", "DYN_HTTP_PORT", "DYN_REQUEST_PLANE", "DYN_NO_SUCH_THING")],
+                         ["mapped", "invalid", "ignored", "unknown"])
+        self.assertEqual((rows["frontend.migration_limit"]["what"], "router.mode" in rows), ("differs", False))
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write("spec:\n  containers:\n  - command: [python3, -m, dynamo.frontend]\n    args:\n    - --http-port\n    - \"8000\"\n"
+                       "    - --router-mode=kv\n    env:\n    - name: DYN_LOG\n      value: debug\n")
+            file.flush()
+            status, rows = doctor(file.name)
+        self.assertEqual((status, rows["--http-port"]["advice"], rows["--router-mode"]["what"], rows["DYN_LOG"]["what"]),
+                         (0, "http.port (--port)", "mapped", "mapped"))
+
     def test_what_nobody_knows_is_still_an_error(self):
         for flags, said in ((("--router-modus", "kv"), "unknown flag"), (("--router-mode", "nope"), "is not one of"),
                             (("--router-conditional-disagg-config", "[]"), "JSON object")):

@@ -8,10 +8,7 @@
 #include <array>
 
 #include "stator/app/dynamo_flags.h"
-#include "stator/app/terminal.h"
 #include "stator/core/log.h"
-#include "stator/io/read_file.h"
-#include "stator/json/writer.h"
 
 namespace stator::app {
 namespace {
@@ -155,10 +152,6 @@ bool matches(std::string_view pattern, std::string_view name) {
                                 : name == pattern;
 }
 
-bool is_name_char(char c) {
-  return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
-
 constexpr std::string_view kPrefix = "DYN_";
 
 DynamoFinding assess(const ConfigSchema& schema, const std::string& name) {
@@ -182,18 +175,6 @@ DynamoFinding assess(const ConfigSchema& schema, const std::string& name) {
     }
   }
   return {name, DynamoFinding::Kind::kUnknown, "not a variable that we know of Dynamo"};
-}
-
-std::string_view describe(DynamoFinding::Kind kind) {
-  switch (kind) {
-    case DynamoFinding::Kind::kMapped:
-      return "mapped";
-    case DynamoFinding::Kind::kIgnored:
-      return "ignored";
-    case DynamoFinding::Kind::kUnknown:
-      return "unknown";
-  }
-  return "";
 }
 
 }  // namespace
@@ -221,25 +202,6 @@ std::vector<std::string> dynamo_variables() {
   return names;
 }
 
-std::vector<std::string> find_dynamo_names(std::string_view text) {
-  std::vector<std::string> names;
-  for (size_t at = text.find(kPrefix); at != std::string_view::npos; at = text.find(kPrefix, at)) {
-    size_t end = at;
-    while (end < text.size() && is_name_char(text[end])) {
-      ++end;
-    }
-    const bool begins = at == 0 || !is_name_char(text[at - 1]);
-    if (begins && end > at + kPrefix.size()) {
-      names.emplace_back(text.substr(at, end - at));
-    }
-    at = end;
-  }
-  std::ranges::sort(names);
-  const auto repeated = std::ranges::unique(names);
-  names.erase(repeated.begin(), repeated.end());
-  return names;
-}
-
 void warn_of_dynamo(const ConfigSchema& schema, std::span<const DynamoFinding> flags) {
   std::vector<DynamoFinding> all = assess_dynamo(schema, dynamo_variables());
   all.insert(all.end(), flags.begin(), flags.end());
@@ -254,37 +216,6 @@ void warn_of_dynamo(const ConfigSchema& schema, std::span<const DynamoFinding> f
     log::warn("config", "flags and variables of Dynamo that have no effect here",
               {{"what", without_effect}});
   }
-}
-
-Status report_dynamo(const ConfigSchema& schema, const std::string& source, bool as_json) {
-  std::vector<std::string> names;
-  if (source == "env") {
-    names = dynamo_variables();
-  } else {
-    STATOR_TRY(const std::string text, io::read_file(source));
-    names = find_dynamo_names(text);
-  }
-  const auto findings = assess_dynamo(schema, names);
-  if (as_json) {
-    std::string out;
-    json::Writer json(out);
-    json.begin_array();
-    for (const DynamoFinding& finding : findings) {
-      json.begin_object().key("name").value(finding.name).key("what");
-      json.value(describe(finding.kind)).key("advice").value(finding.advice).end_object();
-    }
-    json.end_array();
-    print(out + "\n");
-    return {};
-  }
-  for (const DynamoFinding& finding : findings) {
-    print(fmt::format("{:<8} {:<44} {}\n", describe(finding.kind), finding.name, finding.advice));
-  }
-  const auto mapped =
-      std::ranges::count(findings, DynamoFinding::Kind::kMapped, &DynamoFinding::kind);
-  print(fmt::format("{} variables of Dynamo, {} of them mean settings here\n", findings.size(),
-                    mapped));
-  return {};
 }
 
 }  // namespace stator::app

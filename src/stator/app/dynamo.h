@@ -17,6 +17,8 @@ struct DynamoFinding {
     kMapped,   ///< means a setting here
     kIgnored,  ///< known, and has no effect here
     kUnknown,  ///< nobody knows it
+    kInvalid,  ///< means a setting, which refuses its value
+    kDiffers,  ///< a setting that nobody gave has another default here
   };
   std::string name;
   Kind kind = Kind::kUnknown;
@@ -29,14 +31,9 @@ std::vector<DynamoFinding> assess_dynamo(const ConfigSchema& schema,
 
 /// The DYN_* names of this process's environment.
 std::vector<std::string> dynamo_variables();
-/// Those that stand in a text: a shell file, a compose file, a manifest. Each once.
-std::vector<std::string> find_dynamo_names(std::string_view text);
 
 /// One warning that names all variables, and `flags`, without effect and what to use; nothing if
 /// there is none.
 void warn_of_dynamo(const ConfigSchema& schema, std::span<const DynamoFinding> flags);
-
-/// `stator doctor --from-dynamo SOURCE`: "env" or a file. A line per variable, or JSON.
-Status report_dynamo(const ConfigSchema& schema, const std::string& source, bool as_json);
 
 }  // namespace stator::app

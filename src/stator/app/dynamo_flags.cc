@@ -514,6 +514,16 @@ std::optional<std::string_view> unused_flag_advice(std::string_view flag) {
   return rule == kUnused.end() ? std::nullopt : std::optional(rule->advice);
 }
 
+std::string dynamo_value(std::string_view name, const std::string& value) {
+  if (value == "None" || value == "none") {
+    return name.contains("THRESHOLD") ? "-1" : value;
+  }
+  if (name == "DYN_LOGGING_CONSOLE_FORMAT") {
+    return value == "jsonl" ? "json" : value == "readable" ? "human" : value;
+  }
+  return name == "DYN_ROUTER_PREFILL_LOAD_MODEL" && value == "aic" ? "learned" : value;
+}
+
 std::optional<std::string> read_dynamo_env(const std::string& name) {
   auto value = read_env(name);
   if (!name.starts_with("DYN_")) {
@@ -525,16 +535,7 @@ std::optional<std::string> read_dynamo_env(const std::string& name) {
   if (!value) {
     return stand_in(name);
   }
-  if (*value == "None" || *value == "none") {
-    if (name.contains("THRESHOLD")) {
-      return "-1";
-    }
-  } else if (name == "DYN_LOGGING_CONSOLE_FORMAT") {
-    return *value == "jsonl" ? "json" : *value == "readable" ? "human" : *value;
-  } else if (name == "DYN_ROUTER_PREFILL_LOAD_MODEL" && *value == "aic") {
-    return "learned";
-  }
-  return value;
+  return dynamo_value(name, *value);
 }
 
 std::string discovery_place(const std::string& backend) {

@@ -40,6 +40,9 @@ Result<TranslatedFlags> translate_dynamo_flags(std::span<const char* const> word
 /// values put into our words. For names that are no variable of Dynamo's: read_env().
 std::optional<std::string> read_dynamo_env(const std::string& name);
 
+/// The value of one of Dynamo's variables in our words.
+std::string dynamo_value(std::string_view name, const std::string& value);
+
 /// What to use instead of a flag of Dynamo that has no effect here; nothing for others.
 std::optional<std::string_view> unused_flag_advice(std::string_view flag);
 

@@ -151,7 +151,8 @@ Result<Invocation> load(const Command& command, const CLI::App& app, Typed& type
       sources.flags[flag] = bare_switch ? "true" : setting->second;
     }
   }
-  if (!command.setting_prefixes.empty()) {
+  // Another program's words may have values that no setting takes: that is what is asked.
+  if (!command.setting_prefixes.empty() && !invocation.options.contains("--from-dynamo")) {
     STATOR_CHECK(schema.load(sources));
     STATOR_CHECK(app::settle(invocation.settings));
     if (!typed.dump_config_to.empty()) {
@@ -302,7 +303,7 @@ int run_command(const Command& command, const CLI::App& app, Typed& typed) {
                     settings.log_filter));
     return kExitUsage;
   }
-  if (!command.setting_prefixes.empty()) {
+  if (!command.setting_prefixes.empty() && !invocation->options.contains("--from-dynamo")) {
     warn_of_unknown_variables(typed.ignored);
   }
   const Status status = command.run(*invocation);

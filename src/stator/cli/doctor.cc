@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "stator/access/access_service.h"
-#include "stator/app/dynamo.h"
+#include "stator/app/dynamo_report.h"
 #include "stator/app/engine_servers.h"
 #include "stator/app/terminal.h"
 #include "stator/cli/command.h"

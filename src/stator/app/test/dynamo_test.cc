@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "stator/app/dynamo_source.h"
 #include "stator/app/settings.h"
 
 namespace stator::app {
@@ -84,23 +85,16 @@ constexpr std::string_view kAllNames =
     "DYN_ZMQ_BROKER_ENABLED DYN_ZMQ_BROKER_URL DYN_ZMQ_EVENT_SUBSCRIBER_CHANNEL_CAPACITY ";
 
 TEST(Dynamo, KnowsEveryVariable) {
-  const auto names = find_dynamo_names(kAllNames);
-  EXPECT_EQ(names.size(), 111U);
+  const auto variables = read_dynamo_source(kAllNames).variables;
+  EXPECT_EQ(variables.size(), 111U);
   size_t mapped = 0;
-  for (const std::string& name : names) {
+  for (const auto& [name, value] : variables) {
     const DynamoFinding finding = assess(name);
     EXPECT_NE(finding.kind, DynamoFinding::Kind::kUnknown) << name;
     EXPECT_FALSE(finding.advice.empty()) << name;
     mapped += finding.kind == DynamoFinding::Kind::kMapped ? 1 : 0;
   }
   EXPECT_GE(mapped, 58U);
-}
-
-TEST(Dynamo, FindsNamesInAManifest) {
-  EXPECT_EQ(
-      find_dynamo_names("env:\n- name: DYN_HTTP_PORT\n  value: $DYN_X_Y\n# DYN_HTTP_PORT MY_DYN_A "
-                        "DYN_"),
-      (std::vector<std::string>{"DYN_HTTP_PORT", "DYN_X_Y"}));
 }
 
 }  // namespace
