@@ -70,6 +70,20 @@ void read_unsupported_object(Reader& r, const Path& path) {
   }
 }
 
+/// Of other servers' requests, where the answer without it would be another one.
+void read_unsupported_text(Reader& r, const Path& path) {
+  const auto value = r.in.any(path);
+  if (value && *value != "[]" && *value != "{}" && *value != R"("")") {
+    r.in.unsupported(path, "is not supported");
+  }
+}
+
+void read_lora_path(Reader& r, const Path& path) {
+  if (const auto name = r.in.string(path); name && !name->empty()) {
+    r.in.unsupported(path, "is not supported: name the adapter as the model");
+  }
+}
+
 void read_use_beam_search(Reader& r, const Path& path) {
   if (r.in.boolean(path) == true) {
     r.in.unsupported(path, "is not supported");
@@ -123,6 +137,12 @@ void read_truncate_prompt_tokens(Reader& r, const Path& path) {
   if (r.options.truncate_prompt_tokens == 0) {
     r.in.violation(path, "must be -1 or at least 1");
   }
+}
+void read_data_parallel_rank(Reader& r, const Path& path) {
+  r.root_dp_rank = r.in.integer<uint32_t>(path, 0, UINT32_MAX);
+}
+void read_thinking_token_budget(Reader& r, const Path& path) {
+  r.root_thinking_budget = r.in.integer<uint32_t>(path, 0, UINT32_MAX);
 }
 void read_priority(Reader& r, const Path& path) {
   r.root_priority = r.in.integer<int32_t>(path, -INT32_MAX, INT32_MAX);
@@ -296,6 +316,8 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
     {"bad_words", read_bad_words},
     {"bad_words_token_ids", read_bad_words_token_ids},
     {"cache_salt", read_cache_salt},
+    {"custom_logit_processor", read_unsupported_text},
+    {"data_parallel_rank", read_data_parallel_rank},
     {"detokenize", read_detokenize},
     {"frequency_penalty", read_frequency_penalty},
     {"ignore_eos", read_ignore_eos},
@@ -303,7 +325,9 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
     {"kv_transfer_params", read_unsupported_object},
     {"length_penalty", read_length_penalty},
     {"logit_bias", read_logit_bias},
+    {"logits_processors", read_unsupported_text},
     {"logprob_token_ids", read_unsupported_ids},
+    {"lora_path", read_lora_path},
     {"max_completion_tokens", read_max_completion_tokens},
     {"max_tokens", read_max_tokens},
     {"media_io_kwargs", read_ignored_object},
@@ -328,6 +352,7 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
     {"stream", read_stream},
     {"stream_options", read_stream_options},
     {"temperature", read_temperature},
+    {"thinking_token_budget", read_thinking_token_budget},
     {"top_k", read_top_k},
     {"top_p", read_top_p},
     {"truncate_prompt_tokens", read_truncate_prompt_tokens},
@@ -454,11 +479,21 @@ void note_without_effect(GenerateReader& reader, const Path& path) {
 
 namespace {
 
+/// With a value behind a colon, too.
+bool is_annotation(std::string_view text) {
+  static constexpr std::string_view kKnown[] = {"formatted_prompt",  "llm_metrics",
+                                                "query_instance_id", "request_id",
+                                                "token_ids",         "worker_instance_id"};
+  return std::ranges::find(kKnown, text.substr(0, text.find(':'))) != std::end(kKnown);
+}
+
 /// What nobody acts upon yet.
 void note_idle_hints(GenerateReader& r) {
   const Nvext& nvext = r.options.nvext;
+  if (!std::ranges::all_of(nvext.annotations, is_annotation)) {
+    r.without_effect.emplace_back("nvext.annotations");
+  }
   const std::pair<bool, std::string_view> idle[] = {
-      {nvext.prefill_dp_rank.has_value(), "nvext.prefill_dp_rank"},
       {nvext.request_timestamp_ms.has_value(), "nvext.request_timestamp_ms"},
       {nvext.router_overrides.itl_target_ms.has_value(), "nvext.router.itl_target"},
       {nvext.agent_hints.speculative_prefill, "nvext.agent_hints.speculative_prefill"},
@@ -484,6 +519,19 @@ void merge_priority(GenerateReader& r) {
     r.without_effect.emplace_back("priority");
   } else if (!hints.priority) {
     hints.priority = -*r.root_priority;
+  }
+}
+
+/// Names that other servers have for members of nvext, which win.
+void merge_root_hints(GenerateReader& r) {
+  Nvext& nvext = r.options.nvext;
+  if (!nvext.max_thinking_tokens) {
+    nvext.max_thinking_tokens = r.root_thinking_budget;
+  }
+  if (r.root_dp_rank && !r.limits.nvext_enabled) {
+    r.without_effect.emplace_back("data_parallel_rank");
+  } else if (!nvext.dp_rank) {
+    nvext.dp_rank = r.root_dp_rank;
   }
 }
 
@@ -513,6 +561,7 @@ void finish_generate_options(GenerateReader& reader) {
   check_prompt_logprobs(reader);
   check_choices(reader);
   merge_priority(reader);
+  merge_root_hints(reader);
   note_idle_hints(reader);
   std::ranges::move(reader.without_effect, std::back_inserter(options.ignored_fields));
   if (reader.limits.nvext_enabled) {

@@ -32,6 +32,8 @@ struct GenerateReader {
   std::string nvext_cache_salt = {};
   std::vector<TokenId> stop_ids = {};  ///< ids given inside `stop`
   std::optional<int32_t> root_priority = {};
+  std::optional<uint32_t> root_thinking_budget = {};  // thinking_token_budget
+  std::optional<uint32_t> root_dp_rank = {};          // data_parallel_rank
   /// Known fields that are accepted and change nothing here, for the client to see.
   std::vector<std::string> without_effect = {};
 };

@@ -12,6 +12,7 @@
 #include "stator/api/chunk_encoder.h"
 #include "stator/api/request_parser.h"
 #include "stator/core/hash.h"
+#include "stator/frontend/gap.h"
 #include "stator/frontend/media_prompt.h"
 #include "stator/frontend/output_format.h"
 #include "stator/frontend/prompt_encoder.h"
@@ -292,6 +293,26 @@ ApiStatus apply_routing(GenerationPlan& plan, const api::GenerateOptions& option
   return {};
 }
 
+/// Who is to compute the prompt: where nobody computes prompts for others, that says nothing.
+void note_idle_pins(const ServedModel& model, api::GenerateOptions& options,
+                    const PrepareContext& context) {
+  if (model.prefill != nullptr && model.prefill->has_workers()) {
+    return;
+  }
+  const HintHeaders hints(context);
+  if (options.nvext.prefill_worker_id) {
+    options.ignored_fields.emplace_back("nvext.prefill_worker_id");
+  }
+  if (options.nvext.prefill_dp_rank) {
+    options.ignored_fields.emplace_back("nvext.prefill_dp_rank");
+  }
+  for (const std::string_view suffix : {"prefill-instance-id", "prefill-dp-rank"}) {
+    if (hints.find(suffix)) {
+      options.ignored_fields.push_back(fmt::format("x-stator-{}", suffix));
+    }
+  }
+}
+
 GenerationPlan plan_for(NamedModel named) {
   GenerationPlan plan;
   plan.model = std::move(named.model);
@@ -510,6 +531,7 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   STATOR_CHECK(apply_routing(plan, options, context));
   apply_context(plan, context);
   HintHeaders(context).add_ignored(options.ignored_fields);
+  note_idle_pins(*plan.model, options, context);
 
   AnswerSpec& answer = plan.answer;
   answer.stream = options.stream;
@@ -678,54 +700,6 @@ ApiStatus add_chat_prompt(GenerationPlan& plan, api::ChatRequest& request,
                                                     context.cancel));
   annotate_prompt(plan, nvext, text);
   return add_prompt(plan, {std::move(text), false}, request.options, context);
-}
-
-/// Texts around the two ends of a gap, as models write it that were trained to fill one.
-struct GapMarkers {
-  std::string_view before;
-  std::string_view between;
-  std::string_view behind;
-};
-constexpr GapMarkers kGapMarkers[] = {
-    {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},     // Qwen, CodeGemma
-    {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},           // StarCoder, Granite
-    {"<fim-prefix>", "<fim-suffix>", "<fim-middle>"},           // SantaCoder
-    {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"},     // DeepSeek
-    {"▁<PRE>", "▁<SUF>", "▁<MID>"},                             // Code Llama
-    {"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"},  // GLM
-};
-
-/// Makes the prompts end where a text begins that `suffix` follows, for models that have tokens to
-/// say so.
-ApiStatus add_suffix(api::CompletionRequest& request, const ServedModel& model) {
-  const tokenizer::Tokenizer& tokenizer = *model.assets->tokenizer;
-  for (const GapMarkers& markers : kGapMarkers) {
-    const auto before = tokenizer.find(markers.before);
-    const auto between = tokenizer.find(markers.between);
-    const auto behind = tokenizer.find(markers.behind);
-    if (!before || !between || !behind) {
-      continue;
-    }
-    std::vector<TokenId> end = {*between};
-    STATOR_CHECK(tokenizer.encode(request.suffix, {}, end));
-    end.push_back(*behind);
-    for (api::Prompt& prompt : request.prompts) {
-      std::vector<TokenId> ids = {*before};
-      if (const auto* text = std::get_if<std::string>(&prompt)) {
-        STATOR_CHECK(tokenizer.encode(*text, {}, ids));
-      } else {
-        const auto& given = std::get<std::vector<TokenId>>(prompt);
-        ids.insert(ids.end(), given.begin(), given.end());
-      }
-      ids.insert(ids.end(), end.begin(), end.end());
-      prompt = std::move(ids);
-    }
-    return {};
-  }
-  return api::unsupported_error(
-      "suffix", fmt::format("suffix is not supported by model '{}': its vocabulary has no tokens "
-                            "for a gap to fill. Put what is needed into the prompt",
-                            model.name));
 }
 
 }  // namespace

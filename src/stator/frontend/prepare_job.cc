@@ -70,10 +70,16 @@ ApiResult<GenerationPlan> make_completion_plan(PrepareJob& job,
   return prepare_completion(std::move(request), std::move(named), context_of(job, environment));
 }
 
+/// Codex offers tools of OpenAI's without being asked, and takes a refusal for an outage.
+bool is_codex(const net::HttpRequest& http) {
+  return http.header("originator").value_or("").starts_with("codex");
+}
+
 ApiStatus run_protocol(PrepareJob& job, const PrepareEnvironment& environment) {
   const protocols::Protocol& protocol = *job.route.protocol;
   const StoredMemory memory(job, environment);
   protocols::ReadOptions options = read_options(environment.config);
+  options.ignore_builtin_tools |= is_codex(job.http);
   options.path = job.http.path();
   options.memory = &memory;
   STATOR_TRY(auto reading, protocol.read(job.body, options));

@@ -146,6 +146,10 @@ void Conversation::read_block_type(const Path& path, Block& block) {
 
 /// Of a document or image.
 void Conversation::read_source(const Path& path, Block& block) {
+  if (in_.peek() == json::Kind::kString) {
+    in_.skip();  // of search results, which are refused by their type
+    return;
+  }
   Source source;
   const bool present = in_.object(path, [&](std::string_view key, const Path& member) {
     if (key == "type") {
