@@ -81,6 +81,21 @@ install_python_clients() {
   echo "$stamp" >"$venv/.stamp"
 }
 
+# In an environment of their own: they want other versions of what the tests above are written for.
+install_frameworks() {
+  local venv=build/client-venv stamp
+  stamp=$(sha256sum <tests/real_clients/requirements.txt)
+  if [ "$(cat "$venv/.stamp" 2>/dev/null)" = "$stamp" ]; then
+    say "Python frameworks are installed"
+    return
+  fi
+  say "installing Python frameworks (tests/real_clients/requirements.txt, about 500 MB)"
+  rm -rf "$venv"
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install -q --disable-pip-version-check --no-deps -r tests/real_clients/requirements.txt || fail "pip could not install tests/real_clients/requirements.txt"
+  echo "$stamp" >"$venv/.stamp"
+}
+
 install_node_clients() {
   local dir=build/test-node stamp
   stamp="${node_clients[*]}"
@@ -98,5 +113,6 @@ mkdir -p build
 install_packages
 if [ "$what" = test ]; then
   install_python_clients
+  install_frameworks
   install_node_clients
 fi

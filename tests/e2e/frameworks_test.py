@@ -2,15 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frameworks that agents are written with, unchanged, against `stator serve models/demo`: only the base URL is configured.
 
-Run by scripts/test_real_clients.sh, which installs them; not part of ctest.
+They have an environment of their own, build/client-venv (scripts/setup.sh test).
 """
 
 import os
-import pathlib
-import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 os.environ.update(OPENAI_API_KEY="unused", ANTHROPIC_API_KEY="unused", OPENAI_AGENTS_DISABLE_TRACING="1", LITELLM_LOCAL_MODEL_COST_MAP="True")
 
 import instructor  # noqa: E402
