@@ -265,23 +265,257 @@ std::vector<bool> find_useful(const Automaton& a, const std::vector<uint32_t>& e
   return useful;
 }
 
-}  // namespace
+constexpr size_t kDeterministicMax = 10'000;  // states of a complement
 
-JoinedPatterns add_joined_patterns(RuleSet& rules, std::span<const std::string_view> patterns,
-                                   const TextLengths& lengths) {
-  Classes classes;
+std::vector<CodeRange> everything() {
+  return normalize_ranges({}, true);
+}
+
+/// Texts that contain one of `a`, where its pattern does not say where that begins or ends.
+Automaton anywhere(Automaton a, const RegexTree& tree, Classes& classes) {
+  const uint32_t any = classes.add(everything());
+  if (!tree.anchored_begin) {
+    // State 0 is the beginning: what began there begins in a new state.
+    const uint32_t begin = a.add_state();
+    for (std::vector<Automaton::Edge>& edges : a.edges) {
+      for (Automaton::Edge& edge : edges) {
+        edge.to = edge.to == 0 ? begin : edge.to;
+      }
+    }
+    a.end = a.end == 0 ? begin : a.end;
+    a.edges[begin] = std::move(a.edges[0]);
+    a.edges[0] = {{.to = 0, .characters = any}, {.to = begin}};
+  }
+  if (!tree.anchored_end) {
+    const uint32_t end = a.add_state();
+    a.edges[a.end].push_back({.to = end});
+    a.edges[end].push_back({.to = end, .characters = any});
+    a.end = end;
+  }
+  return a;
+}
+
+Automaton exactly(std::string_view text, Classes& classes) {
+  Automaton out;
+  while (!text.empty()) {
+    const Character character = decode_utf8(text);
+    text.remove_prefix(std::max(character.bytes, 1U));
+    const uint32_t to = out.add_state();
+    out.edges[out.end].push_back(
+        {.to = to, .characters = classes.add({{character.code, character.code}})});
+    out.end = to;
+  }
+  return out;
+}
+
+/// Texts that none of some automata takes: their subsets, as many as are met.
+class Complement {
+ public:
+  explicit Complement(Classes& classes) : classes_(classes) {}
+
+  void exclude(const Automaton& a) {
+    const auto offset = static_cast<uint32_t>(all_.edges.size());
+    for (const std::vector<Automaton::Edge>& edges : a.edges) {
+      std::vector<Automaton::Edge>& moved = all_.edges.emplace_back(edges);
+      for (Automaton::Edge& edge : moved) {
+        edge.to += offset;
+      }
+    }
+    all_.edges[0].push_back({.to = offset});
+    ends_.push_back(a.end + offset);
+  }
+
+  /// Nothing if there would be too many states.
+  std::optional<Automaton> build() {
+    Automaton out;
+    out.end = out.add_state();
+    number_of(closed({0}));  // becomes state 0
+    for (size_t i = 0; i < subsets_.size(); ++i) {
+      if (subsets_.size() > kDeterministicMax) {
+        return std::nullopt;
+      }
+      const Subset subset = *subsets_[i];
+      const auto from = static_cast<uint32_t>(i == 0 ? 0 : i + 1);
+      while (out.edges.size() <= from) {
+        out.add_state();
+      }
+      if (std::ranges::none_of(
+              ends_, [&](uint32_t end) { return std::ranges::binary_search(subset, end); })) {
+        out.edges[from].push_back({.to = out.end});
+      }
+      for (auto& [target, ranges] : steps(subset)) {
+        const uint32_t number = number_of(target);
+        out.edges[from].push_back({.to = number == 0 ? 0 : number + 1,
+                                   .characters = classes_.add(normalize_ranges(ranges, false))});
+      }
+    }
+    while (out.edges.size() <= subsets_.size()) {
+      out.add_state();
+    }
+    return out;
+  }
+
+ private:
+  using Subset = std::vector<uint32_t>;
+
+  Subset closed(Subset states) const {
+    for (size_t i = 0; i < states.size(); ++i) {
+      for (const Automaton::Edge& edge : all_.edges[states[i]]) {
+        if (edge.characters == kNothing && std::ranges::find(states, edge.to) == states.end()) {
+          states.push_back(edge.to);
+        }
+      }
+    }
+    std::ranges::sort(states);
+    return states;
+  }
+
+  uint32_t number_of(Subset subset) {
+    const auto [at, added] =
+        numbers_.try_emplace(std::move(subset), static_cast<uint32_t>(numbers_.size()));
+    if (added) {
+      subsets_.push_back(&at->first);
+    }
+    return at->second;
+  }
+
+  /// Where each character leads; those without an edge to the empty subset.
+  std::map<Subset, std::vector<CodeRange>> steps(const Subset& subset) const {
+    std::vector<std::pair<CodeRange, uint32_t>> edges;
+    std::vector<uint32_t> cuts;
+    for (const uint32_t state : subset) {
+      for (const Automaton::Edge& edge : all_.edges[state]) {
+        if (edge.characters == kNothing) {
+          continue;
+        }
+        for (const CodeRange& range : classes_[edge.characters]) {
+          edges.emplace_back(range, edge.to);
+          cuts.push_back(range.first);
+          cuts.push_back(range.second + 1);
+        }
+      }
+    }
+    for (const auto& [first, last] : everything()) {
+      cuts.push_back(first);
+      cuts.push_back(last + 1);
+    }
+    std::ranges::sort(cuts);
+    cuts.erase(std::ranges::unique(cuts).begin(), cuts.end());
+    std::map<Subset, std::vector<CodeRange>> out;
+    const std::vector<CodeRange> all = everything();
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      const uint32_t first = cuts[i];
+      const auto has = [first](const CodeRange& range) {
+        return range.first <= first && first <= range.second;
+      };
+      if (std::ranges::none_of(all, has)) {
+        continue;
+      }
+      Subset targets;
+      for (const auto& [range, to] : edges) {
+        if (has(range) && std::ranges::find(targets, to) == targets.end()) {
+          targets.push_back(to);
+        }
+      }
+      out[closed(std::move(targets))].emplace_back(first, cuts[i + 1] - 1);
+    }
+    return out;
+  }
+
+  Classes& classes_;
+  Automaton all_;
+  std::vector<uint32_t> ends_;
+  std::map<Subset, uint32_t> numbers_;
+  std::vector<const Subset*> subsets_;
+};
+
+RegexTree tree_of(std::string_view pattern) {
+  auto tree = parse_regex(pattern);
+  STATOR_ASSERT(tree.has_value(), "the pattern was checked on arrival");
+  return std::move(*tree);
+}
+
+/// What all the demands of a shape take; nothing if it is too large.
+std::optional<Automaton> join(const TextShape& shape, Classes& classes) {
   std::optional<Automaton> all;
-  for (const std::string_view pattern : patterns) {
-    const auto tree = parse_regex(pattern);
-    STATOR_ASSERT(tree.has_value(), "the pattern was checked on arrival");
-    Automaton one = Builder(*tree, classes).build();
+  const auto add = [&](Automaton one) {
     all = all ? intersect(*all, one, classes) : std::move(one);
-    if (all->too_large()) {
-      return {.outcome = JoinedPatterns::Outcome::kTooLarge};
+    return !all->too_large();
+  };
+  for (const std::string_view pattern : shape.patterns) {
+    if (!add(Builder(tree_of(pattern), classes).build())) {
+      return std::nullopt;
     }
   }
+  if (!shape.not_patterns.empty() || !shape.not_texts.empty()) {
+    Complement complement(classes);
+    for (const std::string_view pattern : shape.not_patterns) {
+      const RegexTree tree = tree_of(pattern);
+      complement.exclude(anywhere(Builder(tree, classes).build(), tree, classes));
+    }
+    for (const std::string_view text : shape.not_texts) {
+      complement.exclude(exactly(text, classes));
+    }
+    auto rest = complement.build();
+    if (!rest || !add(std::move(*rest))) {
+      return std::nullopt;
+    }
+  }
+  if (!all) {
+    all.emplace();
+    all->edges[0].push_back({.to = 0, .characters = classes.add(everything())});
+  }
+  return all;
+}
+
+}  // namespace
+
+bool text_has(std::string_view pattern, std::string_view text) {
+  const RegexTree tree = tree_of(pattern);
+  Classes classes;
+  const Automaton a = anywhere(Builder(tree, classes).build(), tree, classes);
+  std::vector<uint32_t> states{0};
+  const auto close = [&] {
+    for (size_t i = 0; i < states.size(); ++i) {
+      for (const Automaton::Edge& edge : a.edges[states[i]]) {
+        if (edge.characters == kNothing && std::ranges::find(states, edge.to) == states.end()) {
+          states.push_back(edge.to);
+        }
+      }
+    }
+  };
+  close();
+  while (!text.empty()) {
+    const Character character = decode_utf8(text);
+    text.remove_prefix(std::max(character.bytes, 1U));
+    std::vector<uint32_t> next;
+    for (const uint32_t state : states) {
+      for (const Automaton::Edge& edge : a.edges[state]) {
+        if (edge.characters != kNothing &&
+            std::ranges::any_of(classes[edge.characters],
+                                [&](const CodeRange& range) {
+                                  return range.first <= character.code &&
+                                         character.code <= range.second;
+                                }) &&
+            std::ranges::find(next, edge.to) == next.end()) {
+          next.push_back(edge.to);
+        }
+      }
+    }
+    states = std::move(next);
+    close();
+  }
+  return std::ranges::find(states, a.end) != states.end();
+}
+
+JoinedPatterns add_text(RuleSet& rules, const TextShape& shape) {
+  Classes classes;
+  const std::optional<Automaton> all = join(shape, classes);
+  if (!all) {
+    return {.outcome = JoinedPatterns::Outcome::kTooLarge};
+  }
   std::vector<uint32_t> ends;
-  const Automaton counted = count(*all, lengths, ends);
+  const Automaton counted = count(*all, shape.lengths, ends);
   if (counted.too_large()) {
     return {.outcome = JoinedPatterns::Outcome::kTooLarge};
   }

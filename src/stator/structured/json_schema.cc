@@ -13,12 +13,31 @@
 #include "stator/structured/detail/schema_keywords.h"
 #include "stator/structured/detail/schema_siblings.h"
 #include "stator/structured/regex.h"
+#include "stator/structured/rewrite_schema.h"
 
 namespace stator::structured {
 namespace {
 
 // Counts above are refused: decoders keep them in 32 bits.
 constexpr double kCountMax = INT32_MAX;
+
+/// `true`, or nothing but that keys are strings: what zod's z.record writes.
+bool takes_every_key(const JsonTree& tree, JsonIndex schema) {
+  const JsonNode& node = tree[schema];
+  if (node.type == JsonType::kBool) {
+    return node.boolean;
+  }
+  if (node.type != JsonType::kObject) {
+    return false;
+  }
+  for (const JsonIndex value : tree.children(schema)) {
+    const JsonNode& member = tree[value];
+    if (member.key != "type" || member.type != JsonType::kString || member.text != "string") {
+      return false;
+    }
+  }
+  return true;
+}
 
 /// Walks the schemas of one document, breadth first, without recursion.
 class SchemaReader {
@@ -86,10 +105,11 @@ class SchemaReader {
   }
 
   bool read_keyword(const SchemaKeyword& keyword, JsonIndex schema, JsonIndex value);
-  bool takes_every_key(JsonIndex schema) const;
   bool read_type(JsonIndex value);
   bool read_schema_at(JsonIndex value, bool may_be_false);
   bool read_members(const SchemaKeyword& keyword, JsonIndex value);
+  bool read_denied(JsonIndex value);
+  bool read_own(SchemaRule rule, JsonIndex value);
   bool read_list(JsonIndex value);
   bool read_items(JsonIndex value);
   bool read_names(JsonIndex value);
@@ -156,6 +176,15 @@ bool SchemaReader::read_keyword(const SchemaKeyword& keyword, JsonIndex schema, 
       return read_format(value);
     case SchemaRule::kReference:
       return read_reference(value);
+    case SchemaRule::kFlag:
+    case SchemaRule::kOwnSchema:
+    case SchemaRule::kOwnCount:
+      return read_own(keyword.rule, value);
+    case SchemaRule::kDenied:
+      if (read_denied(value) || refusal_) {
+        return !refusal_;
+      }
+      break;
     case SchemaRule::kRefusedIfTrue:
       if (tree_[value].type == JsonType::kBool && !tree_[value].boolean) {
         return true;
@@ -167,32 +196,11 @@ bool SchemaReader::read_keyword(const SchemaKeyword& keyword, JsonIndex schema, 
       }
       break;
     case SchemaRule::kNamesOfMembers:
-      if (takes_every_key(value)) {
-        return true;
-      }
-      break;
+      return takes_every_key(tree_, value) || read_own(SchemaRule::kOwnSchema, value);
     case SchemaRule::kRefused:
       break;
   }
   return fail(value, fmt::format("{} is not supported: {}", keyword.name, keyword.advice));
-}
-
-/// `true`, or nothing but that keys are strings: what zod's z.record writes.
-bool SchemaReader::takes_every_key(JsonIndex schema) const {
-  const JsonNode& node = tree_[schema];
-  if (node.type == JsonType::kBool) {
-    return node.boolean;
-  }
-  if (node.type != JsonType::kObject) {
-    return false;
-  }
-  for (const JsonIndex value : tree_.children(schema)) {
-    const JsonNode& member = tree_[value];
-    if (member.key != "type" || member.type != JsonType::kString || member.text != "string") {
-      return false;
-    }
-  }
-  return true;
 }
 
 bool SchemaReader::read_type(JsonIndex value) {
@@ -228,6 +236,32 @@ bool SchemaReader::read_schema_at(JsonIndex value, bool may_be_false) {
   return true;
 }
 
+/// What our own engines alone enforce.
+bool SchemaReader::read_own(SchemaRule rule, JsonIndex value) {
+  if (rule != SchemaRule::kFlag || tree_[value].boolean) {
+    note(SchemaFeature::kSiblings, value);
+  }
+  switch (rule) {
+    case SchemaRule::kFlag:
+      return tree_[value].type == JsonType::kBool || must_be(value, "a boolean");
+    case SchemaRule::kOwnCount:
+      return read_count(value);
+    default:
+      return read_schema_at(value, false);
+  }
+}
+
+/// {"enum": […]} or {"pattern": …}: what rewrite_schema() leaves of `not`.
+bool SchemaReader::read_denied(JsonIndex value) {
+  const JsonIndex list = tree_.find(value, "enum");
+  const JsonIndex pattern = tree_.find(value, "pattern");
+  if (tree_[value].child_count != 1 || (list == kNoJson && pattern == kNoJson)) {
+    return false;
+  }
+  note(SchemaFeature::kSiblings, value);
+  return list != kNoJson ? read_enum(list) : read_pattern(pattern);
+}
+
 bool SchemaReader::read_members(const SchemaKeyword& keyword, JsonIndex value) {
   if (tree_[value].type != JsonType::kObject) {
     return must_be(value, "an object");
@@ -236,7 +270,11 @@ bool SchemaReader::read_members(const SchemaKeyword& keyword, JsonIndex value) {
     if (keyword.rule == SchemaRule::kPatternMembers && !check_regex_at(member, tree_[member].key)) {
       return false;
     }
-    if (!read_schema_at(member, false)) {
+    const bool is_false = tree_[member].type == JsonType::kBool && !tree_[member].boolean;
+    if (is_false && keyword.domain == SchemaDomain::kObject) {
+      note(SchemaFeature::kSiblings, member);
+    }
+    if (!read_schema_at(member, keyword.domain == SchemaDomain::kObject)) {
       return false;
     }
   }
@@ -328,10 +366,9 @@ bool SchemaReader::read_format(JsonIndex value) {
     return must_be(value, "a string");
   }
   switch (classify_format(tree_[value].text)) {
-    case FormatSupport::kUnknown:
-      return fail(value,
-                  fmt::format("the format \"{}\" is not supported: use one of {}, or pattern",
-                              tree_[value].text.substr(0, 64), kFormatNames));
+    case FormatSupport::kOwn:
+      note(SchemaFeature::kSiblings, value);
+      return true;
     case FormatSupport::kUncommon:
       note(SchemaFeature::kUncommonFormat, value);
       return true;
@@ -352,8 +389,11 @@ bool SchemaReader::read_reference(JsonIndex value) {
                 "only references into the same document are supported: write #/$defs/NAME, and "
                 "put the definition there");
   }
-  if (reference.find_first_of("%~") != std::string_view::npos) {
+  if (reference.find('%') != std::string_view::npos) {
     return fail(value, "escaped names are not understood: name the definition without / ~ %");
+  }
+  if (reference.find('~') != std::string_view::npos) {
+    note(SchemaFeature::kSiblings, value);
   }
   for (JsonIndex above = tree_[value].parent; above != 0; above = tree_[above].parent) {
     const JsonIndex id = tree_.find(above, "$id");
@@ -371,7 +411,7 @@ bool SchemaReader::read_reference(JsonIndex value) {
   }
   for (JsonIndex above = tree_[target].parent; above != kNoJson; above = tree_[above].parent) {
     if (tree_[above].type == JsonType::kArray) {
-      return fail(value, "refers into a list: move the schema to $defs");
+      note(SchemaFeature::kSiblings, value);  // others want it under $defs
     }
   }
   references_.push_back(value);
@@ -459,25 +499,74 @@ void SchemaReader::collect_part_needs(SchemaGraph& graph, JsonIndex schema) cons
 
 }  // namespace
 
-Outcome<SchemaFeatures> check_json_schema(std::string_view text) {
+namespace {
+
+struct Read {
+  SchemaFeatures features;
+  std::string rewritten;  ///< empty: accepted as it is
+  std::string place;      ///< of the watched feature
+};
+
+Outcome<Read> read_as_it_is(std::string_view text, SchemaFeatures watched) {
   STATOR_TRY(const JsonTree tree, JsonTree::parse(text));
   if (tree.root().type != JsonType::kObject) {
     return refuse(fmt::format("must be an object, not {}", describe(tree.root().type)));
   }
-  return SchemaReader(tree, {}).read();
+  SchemaReader reader(tree, watched);
+  STATOR_TRY(const SchemaFeatures features, reader.read());
+  return Read{.features = features, .rewritten = {}, .place = reader.watched_place()};
+}
+
+/// What cannot be taken as it is may be once it is rewritten: by our own engines only.
+Outcome<Read> read_schema_text(std::string_view text, SchemaFeatures watched) {
+  auto plain = read_as_it_is(text, watched);
+  if (plain.has_value()) {
+    return plain;
+  }
+  if (!JsonTree::parse(text).has_value()) {
+    return plain;
+  }
+  STATOR_TRY(auto rewritten, rewrite_schema(text));
+  if (!rewritten) {
+    return plain;
+  }
+  STATOR_TRY(Read out, read_as_it_is(rewritten->text, watched));
+  out.features = out.features.with(SchemaFeature::kSiblings);
+  if (watched.has(SchemaFeature::kSiblings)) {
+    out.place = rewritten->first_place;
+  }
+  out.rewritten = std::move(rewritten->text);
+  return out;
+}
+
+}  // namespace
+
+Outcome<SchemaFeatures> check_json_schema(std::string_view text) {
+  STATOR_TRY(const Read read, read_schema_text(text, {}));
+  return read.features;
+}
+
+std::string own_form(std::string_view text) {
+  auto rewritten = rewrite_schema(text);
+  if (!rewritten.has_value() || !*rewritten) {
+    return {};
+  }
+  // What other engines take, too, stays as it is where the rewritten form says less.
+  return read_as_it_is((*rewritten)->text, {}).has_value() ? std::move((*rewritten)->text)
+                                                           : std::string();
 }
 
 std::string find_schema_feature(std::string_view text, SchemaFeatures features) {
-  const auto tree = JsonTree::parse(text);
-  if (!tree.has_value() || tree->root().type != JsonType::kObject) {
-    return {};
-  }
-  SchemaReader reader(*tree, features);
-  const auto outcome = reader.read();
-  return outcome.has_value() ? reader.watched_place() : std::string();
+  auto read = read_schema_text(text, features);
+  return read.has_value() ? std::move(read->place) : std::string();
 }
 
 RebasedSchema rebase_schema(std::string_view text, std::string_view prefix) {
+  const auto read = read_schema_text(text, {});
+  STATOR_ASSERT(read.has_value(), "the schema was checked on arrival");
+  if (!read->rewritten.empty()) {
+    text = read->rewritten;
+  }
   const auto tree = JsonTree::parse(text);
   STATOR_ASSERT(tree.has_value(), "the schema was checked on arrival");
   SchemaReader reader(*tree, {});

@@ -10,7 +10,7 @@ namespace stator::structured {
 
 /// Reads a JSON Schema (drafts 7 and 2020-12) for what constrained decoders can enforce, and says
 /// which engine-dependent features it uses. Refused, with the JSON pointer of the keyword and what
-/// to write instead: keywords nobody enforces (`not`, `if`, `contains`, …), wrong value types,
+/// to write instead: keywords nobody enforces (`maxContains`, …), wrong value types,
 /// bounds that exclude every value, references that leave the document, dangle, or lead back to
 /// themselves without a value between, and schemas that no finite value matches. Annotations and
 /// unknown keywords are ignored, as the standard asks. docs/reference/structured_output.md has the
@@ -19,6 +19,10 @@ namespace stator::structured {
 /// The root must be an object. Depth and number of JSON values are bounded (kJsonDepthMax,
 /// kJsonNodesMax in detail/json_tree.h); linear time.
 Outcome<SchemaFeatures> check_json_schema(std::string_view text);
+
+/// An accepted schema as rules_of_schema.cc compiles it (rewrite_schema.h); empty if that is the
+/// text itself.
+std::string own_form(std::string_view text);
 
 /// Where in an accepted schema the first of `features` stands, as a pointer ("#/allOf").
 std::string find_schema_feature(std::string_view text, SchemaFeatures features);

@@ -195,7 +195,9 @@ class NumberMachine {
         add_whole(next, c);
         return next;
       case kWhole:
-        if (state.digits >= kWholeDigitsMax) {
+        // A bound of more digits has numbers behind it.
+        if (state.digits >=
+            std::max(kWholeDigitsMax, whole_max_ + (minimum_ && maximum_ ? 0 : 1))) {
           return std::nullopt;
         }
         add_whole(next, c);

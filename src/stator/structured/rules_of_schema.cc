@@ -8,28 +8,22 @@
 #include "stator/structured/detail/json_rules.h"
 #include "stator/structured/detail/rule_builders.h"
 #include "stator/structured/detail/schema_keywords.h"
-#include "stator/structured/detail/schema_parts.h"
 #include "stator/structured/detail/schema_siblings.h"
-#include "stator/text/utf8.h"
+#include "stator/structured/detail/schema_view.h"
+#include "stator/structured/json_schema.h"
 
 namespace stator::structured {
 namespace {
 
-/// Schemas that all hold for one value.
-using Schemas = std::vector<SchemaPart>;
-
-constexpr double kItemsMax = 100'000;  // of an array or object with a bound
-constexpr double kPropertyCountMax = 2'000;
-constexpr double kCharactersMax = 5'000'000;
 constexpr size_t kAlternativesMax = 4'096;
 
 /// Compiles schemas one after another: a rule for each conjunction of schemas that some value must
 /// follow. What a value contains is put on a list, so that no depth of references is a depth of
 /// calls.
-class SchemaRules {
+class SchemaRules final : public ValueRules {
  public:
   SchemaRules(RuleSet& rules, const JsonTree& tree, const JsonSpelling& spelling)
-      : rules_(rules), tree_(tree), spelling_(spelling), json_(rules, spelling) {}
+      : rules_(rules), tree_(tree), view_(tree), spelling_(spelling), json_(rules, spelling) {}
 
   Outcome<ExpressionId> compile() {
     const ExpressionId root = value({0});
@@ -37,6 +31,7 @@ class SchemaRules {
       const auto [rule, schemas] = std::move(queue_.front());
       queue_.pop_front();
       rules_.set_body(rule, body(schemas));
+      inside_ = true;
     }
     if (refusal_) {
       return std::move(*refusal_);
@@ -50,7 +45,7 @@ class SchemaRules {
     Schemas schemas;
   };
 
-  ExpressionId fail(JsonIndex at, std::string_view why, Code code = Code::kUnsupported) {
+  ExpressionId fail(JsonIndex at, std::string_view why, Code code = Code::kUnsupported) override {
     if (!refusal_) {
       refusal_ = refuse_at(tree_.pointer(node_of(at)), why);
       refusal_->code = code;
@@ -58,66 +53,12 @@ class SchemaRules {
     return rules_.empty();
   }
 
-  JsonIndex find(SchemaPart schema, std::string_view key) const {
-    return find_keyword(tree_, schema, key);
-  }
-  /// The first schema with the keyword, and its value.
-  std::pair<JsonIndex, JsonIndex> find_any(const Schemas& schemas, std::string_view key) const {
-    for (const JsonIndex schema : schemas) {
-      if (const JsonIndex at = find(schema, key); at != kNoJson) {
-        return {schema, at};
-      }
-    }
-    return {kNoJson, kNoJson};
+  ExpressionId none(JsonIndex at, std::string_view why) override {
+    return alternatives_ > 0 || inside_ ? rules_.nothing() : fail(at, why, Code::kInvalidArgument);
   }
 
-  /// References followed, allOf opened, schemas that say nothing left out.
-  Schemas flatten(Schemas schemas) const {
-    Schemas out;
-    for (size_t i = 0; i < schemas.size(); ++i) {
-      const JsonIndex schema = schemas[i];
-      if (std::ranges::find(schemas.begin(), schemas.begin() + static_cast<ptrdiff_t>(i), schema) !=
-          schemas.begin() + static_cast<ptrdiff_t>(i)) {
-        continue;
-      }
-      const JsonIndex ref = find(schema, "$ref");
-      const JsonIndex all = find(schema, "allOf");
-      if (ref != kNoJson) {
-        schemas.push_back(tree_.resolve(0, tree_[ref].text.substr(1)));
-      }
-      if (all != kNoJson) {
-        for (const JsonIndex member : tree_.children(all)) {
-          schemas.push_back(member);
-        }
-      }
-      const bool followed = ref != kNoJson || all != kNoJson;
-      if (const JsonIndex rest = followed ? schema | kFollowed : schema; says_something(rest)) {
-        out.push_back(rest);
-      }
-    }
-    std::ranges::sort(out);
-    return out;
-  }
-  bool says_something(SchemaPart schema) const {
-    if (tree_[node_of(schema)].type != JsonType::kObject) {
-      return false;
-    }
-    return std::ranges::any_of(children_of(node_of(schema)), [&](JsonIndex member) {
-      const SchemaKeyword* keyword = find_schema_keyword(tree_[member].key);
-      return keyword != nullptr && keyword->domain != SchemaDomain::kNone &&
-             !is_left_out(schema, keyword->name);
-    });
-  }
-  std::vector<JsonIndex> children_of(JsonIndex parent) const {
-    std::vector<JsonIndex> out;
-    for (const JsonIndex child : tree_.children(parent)) {
-      out.push_back(child);
-    }
-    return out;
-  }
-
-  ExpressionId value(Schemas schemas) {
-    schemas = flatten(std::move(schemas));
+  ExpressionId value(Schemas schemas) override {
+    schemas = view_.flatten(std::move(schemas));
     if (schemas.empty()) {
       return json_.any_value();
     }
@@ -130,14 +71,20 @@ class SchemaRules {
     return known->second;
   }
 
+  SchemaTools tools() {
+    return {.rules = rules_, .json = json_, .view = view_, .spelling = spelling_, .values = *this};
+  }
+
+  JsonIndex find(SchemaPart schema, std::string_view key) const { return view_.find(schema, key); }
+
   ExpressionId body(const Schemas& schemas) {
     for (const std::string_view keyword : {"anyOf", "oneOf"}) {
-      if (const auto [schema, list] = find_any(schemas, keyword); list != kNoJson) {
+      if (const auto [schema, list] = view_.find_any(schemas, keyword); list != kNoJson) {
         return any_of(schemas, schema, list);
       }
     }
-    if (find_any(schemas, "enum").second != kNoJson ||
-        find_any(schemas, "const").second != kNoJson) {
+    if (view_.find_any(schemas, "enum").second != kNoJson ||
+        view_.find_any(schemas, "const").second != kNoJson) {
       return listed_values(schemas);
     }
     unsigned types = kAnyType;
@@ -160,7 +107,7 @@ class SchemaRules {
         const JsonIndex rest =
             other == schema ? other | (tree_[list].key == "anyOf" ? kAnyOfChosen : kOneOfChosen)
                             : other;
-        if (other != schema || says_something(rest)) {
+        if (other != schema || view_.says_something(rest)) {
           alternative.push_back(rest);
         }
       }
@@ -178,7 +125,7 @@ class SchemaRules {
       if (const JsonIndex at = find(schema, "const"); at != kNoJson) {
         own.push_back(at);
       } else if (const JsonIndex list = find(schema, "enum"); list != kNoJson) {
-        own = children_of(list);
+        own = view_.children_of(list);
       } else {
         continue;
       }
@@ -197,12 +144,12 @@ class SchemaRules {
         return fail(unclear, "cannot be joined with an enum or const: list only values that fit");
       }
     }
-    return out.empty() ? fail(schemas.front(), "no value is left", Code::kInvalidArgument)
+    return out.empty() ? none(schemas.front(), "no value is left")
                        : rules_.alternate(std::move(out));
   }
 
   // NOLINTNEXTLINE(misc-no-recursion): bounded by kJsonDepthMax
-  ExpressionId literal(JsonIndex value) {
+  ExpressionId literal(JsonIndex value) override {
     const JsonNode& node = tree_[value];
     if (node.type == JsonType::kString) {
       return rules_.literal(json_string(node.text));
@@ -230,10 +177,10 @@ class SchemaRules {
   ExpressionId typed(const Schemas& schemas, SchemaTypes types) {
     std::vector<ExpressionId> out;
     if ((types & kObjectType) != 0) {
-      out.push_back(object(schemas));
+      out.push_back(add_object(tools(), schemas));
     }
     if ((types & kArrayType) != 0) {
-      out.push_back(array(schemas));
+      out.push_back(add_array(tools(), schemas));
     }
     if ((types & kStringType) != 0) {
       out.push_back(string(schemas));
@@ -241,486 +188,154 @@ class SchemaRules {
     if ((types & (kNumberType | kIntegerType)) != 0) {
       out.push_back(number(schemas, (types & kNumberType) == 0));
     }
+    const auto add_word = [&](std::string_view word) {
+      if (std::ranges::none_of(view_.denied_values(schemas),
+                               [&](JsonIndex value) { return tree_[value].raw == word; })) {
+        out.push_back(rules_.literal(word));
+      }
+    };
     if ((types & kBooleanType) != 0) {
-      out.push_back(rules_.literal("true"));
-      out.push_back(rules_.literal("false"));
+      add_word("true");
+      add_word("false");
     }
     if ((types & kNullType) != 0) {
-      out.push_back(rules_.literal("null"));
+      add_word("null");
     }
-    return out.empty() ? fail(schemas.front(), "no value fits it and what it is joined with",
-                              Code::kInvalidArgument)
+    return out.empty() ? none(schemas.front(), "no value fits it and what it is joined with")
                        : rules_.alternate(std::move(out));
   }
 
-  ExpressionId number(const Schemas& schemas, bool whole) {
-    NumberShape shape{.whole = whole};
+  struct NumberBounds {
+    NumberShape shape;
     double low = 0;
     double high = 0;
     JsonIndex place = kNoJson;
+  };
+
+  void add_bounds(JsonIndex schema, NumberBounds& out) const {
+    const auto bound = [&](std::string_view key, bool is_open, bool lower) {
+      const JsonIndex at = find(schema, key);
+      if (at == kNoJson) {
+        return;
+      }
+      out.place = at;
+      std::string_view& text = lower ? out.shape.minimum : out.shape.maximum;
+      double& value = lower ? out.low : out.high;
+      const double number = tree_[at].number;
+      const bool tighter =
+          text.empty() || (lower ? number > value : number < value) || (number == value && is_open);
+      if (tighter) {
+        text = tree_[at].raw;
+        value = number;
+        (lower ? out.shape.above_minimum : out.shape.below_maximum) = is_open;
+      }
+    };
+    bound("minimum", false, true);
+    bound("exclusiveMinimum", true, true);
+    bound("maximum", false, false);
+    bound("exclusiveMaximum", true, false);
+  }
+
+  ExpressionId number(const Schemas& schemas, bool whole) {
+    NumberBounds bounds{.shape = {.whole = whole}};
+    NumberShape& shape = bounds.shape;
     for (const JsonIndex schema : schemas) {
-      const auto bound = [&](std::string_view key, std::string_view& text, double& value,
-                             bool& open, bool is_open, bool lower) {
-        const JsonIndex at = find(schema, key);
-        if (at == kNoJson) {
-          return;
-        }
-        place = at;
-        const double number = tree_[at].number;
-        const bool tighter = text.empty() || (lower ? number > value : number < value) ||
-                             (number == value && is_open);
-        if (tighter) {
-          text = tree_[at].raw;
-          value = number;
-          open = is_open;
-        }
-      };
-      bound("minimum", shape.minimum, low, shape.above_minimum, false, true);
-      bound("exclusiveMinimum", shape.minimum, low, shape.above_minimum, true, true);
-      bound("maximum", shape.maximum, high, shape.below_maximum, false, false);
-      bound("exclusiveMaximum", shape.maximum, high, shape.below_maximum, true, false);
+      add_bounds(schema, bounds);
       if (const JsonIndex at = find(schema, "multipleOf"); at != kNoJson) {
         if (!shape.multiple_of.empty() && shape.multiple_of != tree_[at].raw) {
           return fail(at,
                       "two different multipleOf cannot be joined: write their least common one");
         }
-        place = at;
+        bounds.place = at;
         shape.multiple_of = tree_[at].raw;
       }
     }
-    if (place == kNoJson) {
+    std::vector<JsonIndex> denied = view_.denied_values(schemas, JsonType::kNumber);
+    if (bounds.place == kNoJson && denied.empty()) {
       return whole ? json_.integer() : json_.number();
     }
-    const auto out = add_number(rules_, shape);
-    return out ? *out
-               : fail(place, "needs too large an automaton: use fewer digits", Code::kTooLarge);
+    // What is denied cuts the numbers in pieces.
+    std::ranges::sort(denied, {}, [&](JsonIndex value) { return tree_[value].number; });
+    std::vector<ExpressionId> pieces;
+    for (size_t i = 0; i <= denied.size(); ++i) {
+      NumberBounds piece = bounds;
+      const auto cut = [&](JsonIndex value, std::string_view& text, double& own, bool& open,
+                           bool lower) {
+        const double number = tree_[value].number;
+        if (text.empty() || (lower ? number >= own : number <= own)) {
+          text = tree_[value].raw;
+          own = number;
+          open = true;
+        }
+      };
+      if (i > 0) {
+        cut(denied[i - 1], piece.shape.minimum, piece.low, piece.shape.above_minimum, true);
+      }
+      if (i < denied.size()) {
+        cut(denied[i], piece.shape.maximum, piece.high, piece.shape.below_maximum, false);
+      }
+      if (!piece.shape.minimum.empty() && !piece.shape.maximum.empty() && piece.low > piece.high) {
+        continue;
+      }
+      const auto out = add_number(rules_, piece.shape);
+      if (!out) {
+        return fail(bounds.place == kNoJson ? denied.front() : bounds.place,
+                    "needs too large an automaton: use fewer digits", Code::kTooLarge);
+      }
+      pieces.push_back(*out);
+    }
+    return rules_.alternate(std::move(pieces));
   }
 
   ExpressionId string(const Schemas& schemas) {
-    double least = 0;
-    double most = -1;
-    JsonIndex longest = kNoJson;
-    std::vector<std::string_view> patterns;
-    JsonIndex last = kNoJson;
-    for (const JsonIndex schema : schemas) {
-      if (const JsonIndex at = find(schema, "minLength"); at != kNoJson) {
-        least = std::max(least, tree_[at].number);
-        longest = at;
-      }
-      if (const JsonIndex at = find(schema, "maxLength"); at != kNoJson) {
-        most = most < 0 ? tree_[at].number : std::min(most, tree_[at].number);
-        longest = at;
-      }
-      for (const std::string_view key : {"pattern", "format"}) {
-        const JsonIndex at = find(schema, key);
-        if (at == kNoJson) {
-          continue;
-        }
-        const std::string_view text = tree_[at].text;
-        const std::string_view pattern = key == "pattern" ? text : format_pattern(text);
-        if (!pattern.empty()) {
-          patterns.push_back(pattern);
-          last = at;
-        }
-      }
-    }
-    if (patterns.size() == 1 && longest == kNoJson) {
-      return json_.quoted(add_pattern(rules_, patterns.front(), CharacterForm::kJsonString));
-    }
-    if (longest == kNoJson && patterns.empty()) {
-      return json_.string();
-    }
-    if (least > kCharactersMax || (most >= 0 && most < least)) {
-      return fail(longest, fmt::format("lengths are enforced up to {} characters", kCharactersMax),
+    if (view_.largest(schemas, "minLength") > kCharactersMax) {
+      return fail(view_.find_any(schemas, "minLength").second,
+                  fmt::format("lengths are enforced up to {} characters", kCharactersMax),
                   Code::kTooLarge);
     }
-    // Beyond what any context holds a bound is none.
-    const auto max = most < 0 || most > kCharactersMax ? kNoLimit : static_cast<uint32_t>(most);
-    if (!patterns.empty()) {
-      return joined(patterns, {static_cast<uint32_t>(least), max}, last);
+    JsonIndex last = kNoJson;
+    const TextShape shape = view_.text_shape(schemas, last);
+    const auto [least, most] = shape.lengths;
+    const bool counted = least > 0 || most != kNoLimit;
+    if (last == kNoJson) {
+      return json_.string();
     }
-    return json_.quoted(rules_.repeat(json_.character(), static_cast<uint32_t>(least), max));
+    if (most < least) {
+      return none(last, "no length fits it and what it is joined with");
+    }
+    const bool plain = shape.not_patterns.empty() && shape.not_texts.empty();
+    if (plain && !counted && shape.patterns.size() == 1) {
+      return json_.quoted(add_pattern(rules_, shape.patterns.front(), CharacterForm::kJsonString));
+    }
+    if (plain && shape.patterns.empty()) {
+      return json_.quoted(rules_.repeat(json_.character(), least, most));
+    }
+    return text(shape, last);
   }
 
-  ExpressionId joined(std::span<const std::string_view> patterns, const TextLengths& lengths,
-                      JsonIndex place) {
-    const JoinedPatterns joined = add_joined_patterns(rules_, patterns, lengths);
+  ExpressionId text(const TextShape& shape, JsonIndex place) {
+    const JoinedPatterns joined = add_text(rules_, shape);
     switch (joined.outcome) {
       case JoinedPatterns::Outcome::kTooLarge:
         return fail(place, "needs too large an automaton beside the lengths or other patterns",
                     Code::kTooLarge);
       case JoinedPatterns::Outcome::kNothingFits:
-        return fail(place, "no text fits it and the lengths or patterns beside it",
-                    Code::kInvalidArgument);
+        return none(place, "no text fits it and the lengths or patterns beside it");
       case JoinedPatterns::Outcome::kAdded:
         break;
     }
     return json_.quoted(joined.text);
   }
 
-  double largest(const Schemas& schemas, std::string_view key) const {
-    double out = 0;
-    for (const JsonIndex schema : schemas) {
-      const JsonIndex at = find(schema, key);
-      out = at == kNoJson ? out : std::max(out, tree_[at].number);
-    }
-    return out;
-  }
-  double smallest(const Schemas& schemas, std::string_view key) const {
-    double out = -1;
-    for (const JsonIndex schema : schemas) {
-      const JsonIndex at = find(schema, key);
-      out = at == kNoJson ? out : out < 0 ? tree_[at].number : std::min(out, tree_[at].number);
-    }
-    return out;
-  }
-
-  bool is_false(JsonIndex at) const {
-    return at != kNoJson && tree_[at].type == JsonType::kBool && !tree_[at].boolean;
-  }
-
-  ExpressionId array(const Schemas& schemas) {
-    const double least = largest(schemas, "minItems");
-    double most = smallest(schemas, "maxItems");
-    if (least > kItemsMax) {
-      return fail(find_any(schemas, "minItems").second,
-                  fmt::format("is enforced up to {}", kItemsMax), Code::kTooLarge);
-    }
-    std::vector<ExpressionId> prefix;
-    ExpressionId rest = UINT32_MAX;
-    bool closed = false;
-    {
-      size_t listed = 0;
-      for (const JsonIndex schema : schemas) {
-        const JsonIndex items = tuple_of(tree_, node_of(schema));
-        listed = items == kNoJson ? listed : std::max<size_t>(listed, tree_[items].child_count);
-        closed = closed || is_false(rest_of(tree_, node_of(schema)));
-      }
-      for (size_t i = 0; i <= listed; ++i) {
-        Schemas parts;
-        bool none = false;
-        for (const JsonIndex schema : schemas) {
-          const JsonIndex items = tuple_of(tree_, node_of(schema));
-          JsonIndex part = kNoJson;
-          if (items != kNoJson && i < tree_[items].child_count) {
-            auto child = tree_.children(items).begin();
-            for (size_t k = 0; k < i; ++k) {
-              ++child;
-            }
-            part = *child;
-          } else {
-            part = rest_of(tree_, node_of(schema));
-          }
-          none = none || is_false(part);
-          if (part != kNoJson) {
-            parts.push_back(part);
-          }
-        }
-        if (none) {
-          most = most < 0 ? static_cast<double>(i) : std::min(most, static_cast<double>(i));
-          break;
-        }
-        (i < listed ? prefix.emplace_back() : rest) = value(std::move(parts));
-      }
-    }
-    return array_graph(prefix, rest, least, most);
-  }
-
-  ExpressionId array_graph(const std::vector<ExpressionId>& prefix, ExpressionId rest, double least,
-                           double most) {
-    const bool bounded = most >= 0 && most <= kItemsMax;
-    const auto written = static_cast<size_t>(
-        bounded ? most : std::max(least, static_cast<double>(prefix.size()) + 1));
-    RuleGraph graph;
-    const uint32_t end = graph.add_state();
-    graph.accepting = {end};
-    const ExpressionId space = json_.space();
-    const ExpressionId nothing = rules_.empty();
-    const ExpressionId comma = json_.comma();
-    uint32_t at = 0;
-    for (size_t i = 0; i <= written; ++i) {
-      if (static_cast<double>(i) >= least) {
-        graph.add(at, end, i == 0 ? nothing : space);
-      }
-      const ExpressionId item = i < prefix.size() ? prefix[i] : rest;
-      if (i == written && !bounded) {
-        graph.add(at, at, i == 0 ? item : rules_.sequence({comma, item}));
-      } else if (i < written) {
-        const uint32_t next = graph.add_state();
-        graph.add(at, next, i == 0 ? item : rules_.sequence({comma, item}));
-        at = next;
-      }
-    }
-    return json_.in_braces('[', rules_.graph(std::move(graph)), ']');
-  }
-
-  // ---- objects
-
-  struct Property {
-    std::string_view name;
-    ExpressionId member = 0;
-    bool required = false;
-  };
-
-  ExpressionId object(const Schemas& schemas) {
-    const double least = largest(schemas, "minProperties");
-    double most = smallest(schemas, "maxProperties");
-    if (least > kPropertyCountMax) {
-      return fail(find_any(schemas, "minProperties").second,
-                  fmt::format("is enforced up to {}", kPropertyCountMax), Code::kTooLarge);
-    }
-    most = most > kPropertyCountMax ? -1 : most;
-    std::vector<Property> properties = listed_properties(schemas);
-    std::vector<ExpressionId> extras = extra_members(schemas, properties);
-    if (properties.empty() && extras.empty() && says_nothing_of_members(schemas)) {
-      if (least == 0 && most < 0 && !spelling_.closed_objects) {
-        return json_.any_object();
-      }
-      extras.push_back(json_.member(json_.key(), json_.any_value()));
-    }
-    const ExpressionId extra = extras.empty() ? UINT32_MAX : rules_.alternate(std::move(extras));
-    const bool counts = least > 0 || most >= 0;
-    return counts ? counted_members(properties, extra, least, most) : members(properties, extra);
-  }
-
-  bool says_nothing_of_members(const Schemas& schemas) const {
-    return std::ranges::none_of(schemas, [&](JsonIndex schema) {
-      return find(schema, "properties") != kNoJson ||
-             find(schema, "patternProperties") != kNoJson ||
-             find(schema, "additionalProperties") != kNoJson;
-    });
-  }
-
-  std::vector<Property> listed_properties(const Schemas& schemas) {
-    std::vector<Property> out;
-    for (const JsonIndex schema : schemas) {
-      const JsonIndex properties = find(schema, "properties");
-      if (properties == kNoJson) {
-        continue;
-      }
-      for (const JsonIndex property : tree_.children(properties)) {
-        const std::string_view name = tree_[property].key;
-        if (std::ranges::find(out, name, &Property::name) == out.end()) {
-          add_property(schemas, name, out);
-        }
-      }
-    }
-    add_required(schemas, out);
-    return out;
-  }
-
-  /// Names that are required and not listed: any value that additionalProperties takes.
-  void add_required(const Schemas& schemas, std::vector<Property>& out) {
-    for (const JsonIndex schema : schemas) {
-      const JsonIndex required = find(schema, "required");
-      if (required == kNoJson) {
-        continue;
-      }
-      for (const JsonIndex name : tree_.children(required)) {
-        if (std::ranges::find(out, tree_[name].text, &Property::name) != out.end()) {
-          continue;
-        }
-        if (find_any(schemas, "patternProperties").second != kNoJson) {
-          fail(name, "is not among properties, which patternProperties excludes: write a pattern");
-          return;
-        }
-        add_property(schemas, tree_[name].text, out);
-      }
-    }
-  }
-
-  void add_property(const Schemas& schemas, std::string_view name, std::vector<Property>& out) {
-    Schemas parts;
-    bool required = false;
-    bool closed = false;
-    for (const JsonIndex schema : schemas) {
-      const JsonIndex properties = find(schema, "properties");
-      JsonIndex part = properties == kNoJson ? kNoJson : tree_.find(properties, name);
-      if (part == kNoJson) {
-        part = find(schema, "additionalProperties");
-      }
-      closed = closed || is_false(part);
-      if (part != kNoJson) {
-        parts.push_back(part);
-      }
-      if (const JsonIndex list = find(schema, "required"); list != kNoJson) {
-        for (const JsonIndex item : tree_.children(list)) {
-          required = required || tree_[item].text == name;
-        }
-      }
-    }
-    if (closed) {
-      if (required) {
-        fail(schemas.front(), fmt::format("\"{}\" is required and not allowed", name.substr(0, 64)),
-             Code::kInvalidArgument);
-      }
-      return;
-    }
-    out.push_back(
-        {.name = name,
-         .member = json_.member(rules_.literal(json_string(name)), value(std::move(parts))),
-         .required = required});
-  }
-
-  /// Members whose names are not listed.
-  std::vector<ExpressionId> extra_members(const Schemas& schemas,
-                                          const std::vector<Property>& properties) {
-    std::vector<ExpressionId> out;
-    const auto [owner, patterns] = find_any(schemas, "patternProperties");
-    if (patterns != kNoJson) {
-      for (const JsonIndex member : tree_.children(patterns)) {
-        const ExpressionId key =
-            json_.quoted(add_pattern(rules_, tree_[member].key, CharacterForm::kJsonString));
-        out.push_back(json_.member(key, value({member})));
-      }
-    }
-    if (spelling_.closed_objects || patterns != kNoJson) {
-      return out;
-    }
-    Schemas parts;
-    bool open = false;
-    for (const JsonIndex schema : schemas) {
-      const JsonIndex others = find(schema, "additionalProperties");
-      if (is_false(others)) {
-        return out;
-      }
-      open = open || others != kNoJson;
-      if (others != kNoJson) {
-        parts.push_back(others);
-      }
-    }
-    if (open) {
-      const ExpressionId key = properties.empty() ? json_.key() : other_key(properties);
-      out.push_back(json_.member(key, value(std::move(parts))));
-    }
-    return out;
-  }
-
-  /// A key that is none of those listed.
-  ExpressionId other_key(const std::vector<Property>& properties) {
-    struct Node {
-      std::map<uint32_t, uint32_t> children;
-      bool is_name = false;
-    };
-    std::vector<Node> trie(1);
-    for (const Property& property : properties) {
-      uint32_t at = 0;
-      for (std::string_view rest = property.name; !rest.empty();) {
-        const Character character = decode_utf8(rest);
-        const uint32_t bytes = std::max(character.bytes, 1U);
-        const auto [child, added] =
-            trie[at].children.try_emplace(character.code, static_cast<uint32_t>(trie.size()));
-        at = child->second;
-        if (added) {
-          trie.emplace_back();
-        }
-        rest.remove_prefix(bytes);
-      }
-      trie[at].is_name = true;
-    }
-    const std::vector<CodeRange> plain =
-        normalize_ranges({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {0x7F, 0x7F}}, true);
-    RuleGraph graph;
-    graph.states = static_cast<uint32_t>(trie.size());
-    const uint32_t free = graph.add_state();
-    graph.add(free, free, rules_.char_class(plain));
-    graph.accepting.push_back(free);
-    for (uint32_t i = 0; i < trie.size(); ++i) {
-      std::vector<CodeRange> others{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {0x7F, 0x7F}};
-      for (const auto& [code, child] : trie[i].children) {
-        graph.add(i, child, rules_.char_class({{code, code}}));
-        others.emplace_back(code, code);
-      }
-      graph.add(i, free, rules_.char_class(normalize_ranges(std::move(others), true)));
-      if (!trie[i].is_name && i > 0) {
-        graph.accepting.push_back(i);
-      }
-    }
-    return json_.quoted(rules_.graph(std::move(graph)));
-  }
-
-  /// States: how many of the listed were passed, and whether one was written.
-  ExpressionId members(const std::vector<Property>& properties, ExpressionId extra) {
-    RuleGraph graph;
-    const auto count = static_cast<uint32_t>(properties.size());
-    graph.states = 2 * (count + 1) + 1;
-    const uint32_t end = graph.states - 1;
-    graph.accepting = {end};
-    const ExpressionId nothing = rules_.empty();
-    const ExpressionId comma = json_.comma();
-    for (uint32_t i = 0; i <= count; ++i) {
-      for (const uint32_t written : {0U, 1U}) {
-        const uint32_t at = 2 * i + written;
-        const auto take = [&](uint32_t to, ExpressionId member) {
-          graph.add(at, to, written == 0 ? member : rules_.sequence({comma, member}));
-        };
-        if (i < count) {
-          take(at + 2 + (1 - written), properties[i].member);
-          if (!properties[i].required) {
-            graph.add(at, at + 2, nothing);
-          }
-          continue;
-        }
-        if (extra != UINT32_MAX) {
-          take(2 * count + 1, extra);
-        }
-        graph.add(at, end, written == 0 ? nothing : json_.space());
-      }
-    }
-    return json_.in_braces('{', rules_.graph(std::move(graph)), '}');
-  }
-
-  /// The same where it matters how many were written.
-  ExpressionId counted_members(const std::vector<Property>& properties, ExpressionId extra,
-                               double least, double most) {
-    const auto listed = static_cast<uint32_t>(properties.size());
-    const bool bounded = most >= 0;
-    const auto width = static_cast<uint32_t>(
-        bounded ? most : std::max(least, 1.0));  // counts above are all the same
-    if (uint64_t{listed} * width > 1'000'000) {
-      return fail(0, "too many properties for minProperties or maxProperties", Code::kTooLarge);
-    }
-    RuleGraph graph;
-    graph.states = (listed + 1) * (width + 1) + 1;
-    const uint32_t end = graph.states - 1;
-    graph.accepting = {end};
-    const ExpressionId nothing = rules_.empty();
-    const ExpressionId comma = json_.comma();
-    for (uint32_t i = 0; i <= listed; ++i) {
-      for (uint32_t written = 0; written <= width; ++written) {
-        const uint32_t at = i * (width + 1) + written;
-        const uint32_t more = bounded ? written + 1 : std::min(written + 1, width);
-        const auto take = [&](uint32_t row, ExpressionId member) {
-          if (more <= width) {
-            graph.add(at, row * (width + 1) + more,
-                      written == 0 ? member : rules_.sequence({comma, member}));
-          }
-        };
-        if (i < listed) {
-          take(i + 1, properties[i].member);
-          if (!properties[i].required) {
-            graph.add(at, at + width + 1, nothing);
-          }
-          continue;
-        }
-        if (extra != UINT32_MAX) {
-          take(listed, extra);
-        }
-        if (written >= least) {
-          graph.add(at, end, written == 0 ? nothing : json_.space());
-        }
-      }
-    }
-    return json_.in_braces('{', rules_.graph(std::move(graph)), '}');
-  }
-
   RuleSet& rules_;
   const JsonTree& tree_;
+  const SchemaView view_;
   const JsonSpelling& spelling_;
   JsonRules json_;
   std::map<Schemas, ExpressionId> known_;
   std::deque<Pending> queue_;
   size_t alternatives_ = 0;
+  bool inside_ = false;  // of the root's value: what cannot be there need not be
   std::optional<Refusal> refusal_;
 };
 
@@ -728,7 +343,12 @@ class SchemaRules {
 
 Outcome<ExpressionId> add_schema(RuleSet& rules, const JsonTree& tree,
                                  const JsonSpelling& spelling) {
-  return SchemaRules(rules, tree, spelling).compile();
+  const std::string own = own_form(tree.root().raw);
+  if (own.empty()) {
+    return SchemaRules(rules, tree, spelling).compile();
+  }
+  STATOR_TRY(const JsonTree rewritten, JsonTree::parse(own));
+  return SchemaRules(rules, rewritten, spelling).compile();
 }
 
 ExpressionId add_any_object(RuleSet& rules, const JsonSpelling& spelling) {

@@ -24,7 +24,7 @@ constexpr auto kKeywords = std::to_array<SchemaKeyword>({
     {"allOf", kList, kWhole},
     {"anyOf", kList, kWhole},
     {"const", kIgnored, kWhole},
-    {"contains", kRefused, kNone, {}, "describe all items with items, or a tuple with prefixItems"},
+    {"contains", kOwnSchema, kArray},
     {"default", kIgnored},
     {"definitions", kMembers},
     {"dependencies", kRefused, kNone, {}, "write the cases as members of anyOf"},
@@ -45,24 +45,20 @@ constexpr auto kKeywords = std::to_array<SchemaKeyword>({
     {"maxLength", kCount, kString},
     {"maxProperties", kCount, kObject, kPropertyCount},
     {"maximum", kBound, kNumber},
-    {"minContains", kRefused, kNone, {}, "use minItems"},
+    {"minContains", kOwnCount, kArray},
     {"minItems", kCount, kArray},
     {"minLength", kCount, kString},
     {"minProperties", kCount, kObject, kPropertyCount},
     {"minimum", kBound, kNumber},
     {"multipleOf", kMultiple, kNumber, kMultipleOf},
-    {"not", kRefused, kNone, {}, "say what is allowed, with enum, anyOf or pattern"},
+    {"not", kDenied, kWhole, {}, "say what is allowed, with enum, anyOf or pattern"},
     {"nullable", kRefusedIfTrue, kNone, {}, "it is OpenAPI's; add \"null\" to type"},
     {"oneOf", kList, kWhole},
     {"pattern", kPattern, kString},
     {"patternProperties", kPatternMembers, kObject, kPatternProperties},
     {"prefixItems", kList, kArray},
     {"properties", kMembers, kObject},
-    {"propertyNames",
-     kNamesOfMembers,
-     kNone,
-     {},
-     "use patternProperties with additionalProperties: false"},
+    {"propertyNames", kNamesOfMembers, kObject},
     {"readOnly", kIgnored},
     {"required", kNames, kObject},
     {"then", kRefused, kNone, {}, "write the cases as members of anyOf"},
@@ -70,7 +66,7 @@ constexpr auto kKeywords = std::to_array<SchemaKeyword>({
     {"type", kType, kTypes},
     {"unevaluatedItems", kRefusedUnlessTrue, kNone, {}, "use items: false"},
     {"unevaluatedProperties", kRefusedUnlessTrue, kNone, {}, "use additionalProperties: false"},
-    {"uniqueItems", kRefusedIfTrue, kNone, {}, "check the items after generation"},
+    {"uniqueItems", kFlag, kArray},
     {"writeOnly", kIgnored},
 });
 static_assert(std::ranges::is_sorted(kKeywords, {}, &SchemaKeyword::name));
@@ -83,36 +79,40 @@ struct Format {
 constexpr auto kFormats = std::to_array<Format>({
     {"binary", FormatSupport::kAnnotation},
     {"byte", FormatSupport::kAnnotation},
+    {"color", FormatSupport::kOwn},
     {"date", FormatSupport::kCommon},
     {"date-time", FormatSupport::kCommon},
     {"double", FormatSupport::kAnnotation},
     {"duration", FormatSupport::kUncommon},
     {"email", FormatSupport::kUncommon},
     {"float", FormatSupport::kAnnotation},
+    {"host-name", FormatSupport::kOwn},
     {"hostname", FormatSupport::kUncommon},
+    {"idn-email", FormatSupport::kOwn},
+    {"idn-hostname", FormatSupport::kOwn},
     {"int32", FormatSupport::kAnnotation},
     {"int64", FormatSupport::kAnnotation},
+    {"ip-address", FormatSupport::kOwn},
     {"ipv4", FormatSupport::kUncommon},
     {"ipv6", FormatSupport::kUncommon},
+    {"iri", FormatSupport::kOwn},
+    {"iri-reference", FormatSupport::kOwn},
     {"json-pointer", FormatSupport::kUncommon},
     {"password", FormatSupport::kAnnotation},
+    {"phone", FormatSupport::kAnnotation},
+    {"regex", FormatSupport::kOwn},
     {"relative-json-pointer", FormatSupport::kUncommon},
+    {"style", FormatSupport::kAnnotation},
     {"time", FormatSupport::kCommon},
     {"uint32", FormatSupport::kAnnotation},
     {"uint64", FormatSupport::kAnnotation},
     {"uri", FormatSupport::kUncommon},
     {"uri-reference", FormatSupport::kUncommon},
     {"uri-template", FormatSupport::kUncommon},
+    {"utc-millisec", FormatSupport::kAnnotation},
     {"uuid", FormatSupport::kCommon},
 });
 static_assert(std::ranges::is_sorted(kFormats, {}, &Format::name));
-
-// Formats of any draft that we do not enforce. What no draft knows is an annotation, the standard
-// says.
-constexpr auto kOtherFormats = std::to_array<std::string_view>(
-    {"color", "host-name", "idn-email", "idn-hostname", "ip-address", "iri", "iri-reference",
-     "phone", "regex", "style", "utc-millisec"});
-static_assert(std::ranges::is_sorted(kOtherFormats));
 
 }  // namespace
 
@@ -123,11 +123,8 @@ const SchemaKeyword* find_schema_keyword(std::string_view name) {
 
 FormatSupport classify_format(std::string_view name) {
   const auto found = std::ranges::lower_bound(kFormats, name, {}, &Format::name);
-  if (found != kFormats.end() && found->name == name) {
-    return found->support;
-  }
-  return std::ranges::binary_search(kOtherFormats, name) ? FormatSupport::kUnknown
-                                                         : FormatSupport::kAnnotation;
+  return found != kFormats.end() && found->name == name ? found->support
+                                                        : FormatSupport::kAnnotation;
 }
 
 }  // namespace stator::structured

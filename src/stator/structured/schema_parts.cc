@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "stator/structured/detail/rule_builders.h"
 #include "stator/structured/detail/schema_keywords.h"
 #include "stator/structured/detail/schema_siblings.h"
 
@@ -76,6 +77,17 @@ Verdict judge(const SchemaKeyword& keyword, double limit, const JsonNode& value)
 
 }  // namespace
 
+bool same_value(const JsonTree& tree, JsonIndex a, JsonIndex b) {
+  const JsonNode& x = tree[a];
+  const JsonNode& y = tree[b];
+  if (x.type != y.type) {
+    return false;
+  }
+  return x.type == JsonType::kNumber   ? x.number == y.number
+         : x.type == JsonType::kString ? x.text == y.text
+                                       : x.raw == y.raw;
+}
+
 JsonIndex find_keyword(const JsonTree& tree, SchemaPart part, std::string_view key) {
   const JsonIndex node = node_of(part);
   return tree[node].type == JsonType::kObject && !is_left_out(part, key) ? tree.find(node, key)
@@ -83,7 +95,7 @@ JsonIndex find_keyword(const JsonTree& tree, SchemaPart part, std::string_view k
 }
 
 bool takes_value(const JsonTree& tree, SchemaPart part, JsonIndex value, JsonIndex& unclear) {
-  const auto is_value = [&](JsonIndex other) { return tree[other].raw == tree[value].raw; };
+  const auto is_value = [&](JsonIndex other) { return same_value(tree, other, value); };
   const JsonIndex constant = find_keyword(tree, part, "const");
   const JsonIndex list = find_keyword(tree, part, "enum");
   if ((constant != kNoJson && !is_value(constant)) ||
@@ -101,6 +113,26 @@ bool takes_value(const JsonTree& tree, SchemaPart part, JsonIndex value, JsonInd
   for (const JsonIndex member : tree.children(node_of(part))) {
     const SchemaKeyword* keyword = find_schema_keyword(tree[member].key);
     if (keyword == nullptr || is_left_out(part, keyword->name)) {
+      continue;
+    }
+    if (keyword->rule == SchemaRule::kDenied) {
+      const JsonIndex denied = tree.find(member, "enum");
+      const JsonIndex pattern = tree.find(member, "pattern");
+      for (const JsonIndex other : tree.children(denied == kNoJson ? value : denied)) {
+        if (denied != kNoJson && same_value(tree, other, value)) {
+          return false;
+        }
+      }
+      if (pattern != kNoJson && tree[value].type == JsonType::kString &&
+          text_has(tree[pattern].text, tree[value].text)) {
+        return false;
+      }
+      continue;
+    }
+    if (keyword->rule == SchemaRule::kPattern && tree[value].type == JsonType::kString) {
+      if (!text_has(tree[member].text, tree[value].text)) {
+        return false;
+      }
       continue;
     }
     const Verdict verdict = judge(*keyword, tree[member].number, tree[value]);

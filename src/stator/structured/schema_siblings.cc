@@ -239,8 +239,8 @@ Complaint check_required(const JsonTree& tree, JsonIndex schema) {
     return {};
   }
   const JsonIndex properties = tree.find(schema, "properties");
-  const bool may_be_others = !is_false(tree, tree.find(schema, "additionalProperties")) &&
-                             !has(tree, schema, "patternProperties");
+  const bool may_be_others = !is_false(tree, tree.find(schema, "additionalProperties")) ||
+                             has(tree, schema, "patternProperties");
   for (const JsonIndex name : tree.children(required)) {
     if (properties == kNoJson || !has(tree, properties, tree[name].text)) {
       return SchemaComplaint{
@@ -270,7 +270,8 @@ Complaint check_properties(const JsonTree& tree, JsonIndex schema) {
   if (patterns != kNoJson && listed > 0) {
     return SchemaComplaint{patterns,
                            "is not enforced beside properties: write each property as a pattern, "
-                           "or list them all"};
+                           "or list them all",
+                           true};
   }
   const JsonIndex others = tree.find(schema, "additionalProperties");
   const bool closed = patterns == kNoJson && (others == kNoJson || is_false(tree, others));

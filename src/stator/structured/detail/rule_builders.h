@@ -49,10 +49,17 @@ struct JoinedPatterns {
   Outcome outcome = Outcome::kAdded;
   ExpressionId text = 0;
 };
-/// Text inside a JSON string that follows each of the patterns, which were accepted, and is so many
-/// characters long: one automaton of at most some 100,000 states.
-JoinedPatterns add_joined_patterns(RuleSet& rules, std::span<const std::string_view> patterns,
-                                   const TextLengths& lengths);
+/// What a text must be like. Patterns were accepted by check_regex.
+struct TextShape {
+  std::vector<std::string_view> patterns;      ///< the whole text follows each
+  std::vector<std::string_view> not_patterns;  ///< no part of it does (the whole, if anchored)
+  std::vector<std::string_view> not_texts;
+  TextLengths lengths;  ///< in characters
+};
+/// Text of that shape inside a JSON string: one automaton of at most some 100,000 states.
+JoinedPatterns add_text(RuleSet& rules, const TextShape& shape);
+/// Whether a part of the text follows the pattern (the whole, if it is anchored).
+bool text_has(std::string_view pattern, std::string_view text);
 
 /// A JSON value that follows the schema at `root` of `tree`, which check_json_schema accepted.
 Outcome<ExpressionId> add_schema(RuleSet& rules, const JsonTree& tree,

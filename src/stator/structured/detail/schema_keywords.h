@@ -29,6 +29,11 @@ enum class SchemaRule : uint8_t {
   kRefusedIfTrue,      ///< `false` says nothing
   kRefusedUnlessTrue,  ///< `true` says nothing
   kNamesOfMembers,     ///< schema of keys: says nothing if every key fits
+  // SchemaFeature::kSiblings: of our own engines only.
+  kFlag,
+  kOwnSchema,
+  kOwnCount,
+  kDenied,  ///< `not` as rewrite_schema.h leaves it
   kRefused,
 };
 
@@ -58,13 +63,8 @@ enum class FormatSupport : uint8_t {
   kCommon,      ///< every engine enforces it
   kUncommon,    ///< SchemaFeature::kUncommonFormat
   kAnnotation,  ///< says how numbers or bytes are stored, or is in no draft: nothing to enforce
-  kUnknown,     ///< of some draft, and not enforced
+  kOwn,         ///< our own engines only: by a part of what the format takes
 };
 FormatSupport classify_format(std::string_view name);
-
-/// For messages.
-inline constexpr std::string_view kFormatNames =
-    "date, time, date-time, uuid, duration, email, hostname, ipv4, ipv6, uri, uri-reference, "
-    "uri-template, json-pointer, relative-json-pointer";
 
 }  // namespace stator::structured

@@ -26,6 +26,9 @@ constexpr bool is_left_out(SchemaPart part, std::string_view key) {
 /// The keyword's value; kNoJson if the part has none.
 JsonIndex find_keyword(const JsonTree& tree, SchemaPart part, std::string_view key);
 
+/// Numbers and strings by what they say, other values by their spelling.
+bool same_value(const JsonTree& tree, JsonIndex a, JsonIndex b);
+
 /// Whether a schema takes a value that is written out in the tree. `unclear` becomes the place of
 /// a keyword that is not understood here; the answer means nothing then.
 bool takes_value(const JsonTree& tree, SchemaPart part, JsonIndex value, JsonIndex& unclear);

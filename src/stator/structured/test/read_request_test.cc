@@ -240,8 +240,8 @@ TEST(ReadRequest, RefusesWithThePathOfTheField) {
        "structured_outputs.disable_fallback| must be a boolean"},
       {{"structured_outputs", R"({"structural_tag":{}})"},
        "structured_outputs.structural_tag.type| must be"},
-      {{"structured_outputs", R"({"json":{"properties":{"a":{"if":{}}}}})"},
-       "structured_outputs.json| at #/properties/a/if: if is not supported"},
+      {{"structured_outputs", R"({"json":{"properties":{"a":{"$dynamicRef":"#a"}}}})"},
+       "structured_outputs.json| at #/properties/a/$dynamicRef: $dynamicRef is"},
       {{"ebnf", R"("start: \"a\"")"}, "ebnf| at line 1, column 6: expected a name"},
       {{"regex", "{"}, "regex| is not valid JSON"},
   };
