@@ -10,6 +10,7 @@
 
 #include "stator/core/clock.h"
 #include "stator/core/ids.h"
+#include "stator/engine/api/long_prompts.h"
 #include "stator/inference/sampling.h"
 #include "stator/kv/block_id.h"
 #include "stator/kv/host_tier.h"
@@ -88,6 +89,7 @@ class ModelRunner {
   virtual bool prompt_logprobs() const { return false; }
   /// The most tokens that Sampled::drafted has.
   virtual uint32_t draft_tokens() const { return 0; }
+  virtual LongPrompts long_prompts() const { return {}; }
   /// Whether copy_blocks() works: EngineConfig::host_blocks may be above 0.
   virtual bool supports_host_tier() const { return false; }
   /// Moves KV between the device and host memory, in this order, before the next run().

@@ -187,14 +187,20 @@ Result<std::shared_ptr<const Adapter>> find_adapter(const inference::EngineReque
   return found;
 }
 
-std::string owner_of(const inference::EngineRequest& request, const AdapterSource* adapters) {
+std::string owner_of(const inference::EngineRequest& request, const AdapterSource* adapters,
+                     const LongPrompts& long_prompts) {
   const auto adapter = adapters != nullptr && !request.lora_name.empty()
                            ? adapters->find(request.lora_name)
                            : std::shared_ptr<const Adapter>();
-  return adapter == nullptr
-             ? kv::block_owner(request.lora_name, request.cache_salt)
-             : kv::block_owner(fmt::format("{}@{}", request.lora_name, adapter->identity()),
-                               request.cache_salt);
+  const std::string name = adapter == nullptr
+                               ? request.lora_name
+                               : fmt::format("{}@{}", request.lora_name, adapter->identity());
+  std::string owner = kv::block_owner(name, request.cache_salt);
+  const size_t prompt = request.tokens.size() - request.generated;
+  if (prompt > long_prompts.longer_than) {
+    owner += long_prompts.by_length ? fmt::format("\nlong {}", prompt) : "\nlong";
+  }
+  return owner;
 }
 
 }  // namespace stator::engine

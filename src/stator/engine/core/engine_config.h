@@ -9,6 +9,7 @@
 #include "stator/core/result.h"
 #include "stator/engine/api/adapter.h"
 #include "stator/engine/api/engine.h"
+#include "stator/engine/api/long_prompts.h"
 #include "stator/engine/core/scheduling_rules.h"
 #include "stator/kv/eviction_order.h"
 
@@ -48,6 +49,7 @@ struct EngineConfig {
   /// them.
   uint32_t draft_tokens = 0;
   bool enable_prefix_caching = true;
+  LongPrompts long_prompts;            ///< the runner's
   bool enable_chunked_prefill = true;  ///< off: max_num_batched_tokens must be ≥ max_model_len
   /// The runner's; off: a request with structured_outputs is kUnsupported.
   bool structured_output = false;
@@ -74,7 +76,8 @@ Result<std::shared_ptr<const Adapter>> find_adapter(const inference::EngineReque
                                                     const EngineConfig& config);
 
 /// Whose blocks the request's are, see kv::block_owner(): an adapter counts with what is in it, so
-/// that another one of the same name never finds them.
-std::string owner_of(const inference::EngineRequest& request, const AdapterSource* adapters);
+/// that another one of the same name never finds them; so does the length of a long prompt.
+std::string owner_of(const inference::EngineRequest& request, const AdapterSource* adapters,
+                     const LongPrompts& long_prompts);
 
 }  // namespace stator::engine

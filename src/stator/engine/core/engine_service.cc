@@ -194,6 +194,7 @@ void EngineService::make_lanes(Rank& rank, Metrics& metrics) {
   TierLanes::Options options{.load_timeout = config_.tier_load_timeout,
                              .engine_name = config_.name,
                              .adapters = config_.adapters.get(),
+                             .long_prompts = config_.long_prompts,
                              .block_tokens = config_.block_size};
   if (neighbours_.port != nullptr) {
     sources.taker = neighbours_.port->taker();
@@ -482,7 +483,7 @@ void EngineService::apply_submit(Submit& submit) {
       .session = submit.session, .request = std::move(submit.request), .guide = std::move(*guide)};
   if (giver_ != nullptr && ready.request.phase == inference::Phase::kPrefill) {
     giver_->accept({.session = ready.session, .request = ready.request.key}, ready.request,
-                   owner_of(ready.request, config_.adapters.get()));
+                   owner_of(ready.request, config_.adapters.get(), config_.long_prompts));
   }
   Rank& rank = rank_for(ready.request);
   if (rank.lanes == nullptr || !rank.lanes->park(ready, clock_.now())) {
@@ -738,6 +739,7 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config,
   config.prompt_logprobs = runner.prompt_logprobs();
   config.takes_phases = neighbours.port != nullptr;
   config.draft_tokens = runner.draft_tokens();
+  config.long_prompts = runner.long_prompts();
   if (config.host_blocks > 0 && !runner.supports_host_tier()) {
     return Error(
         Code::kUnsupported,

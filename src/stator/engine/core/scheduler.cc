@@ -60,7 +60,7 @@ Status Scheduler::add(SessionId session, inference::EngineRequest request, TimeP
   const uint64_t seed = blocks::hash_seed(request.lora_name, request.cache_salt);
   entry->second = std::make_unique<Sequence>(key, pool_, SequenceHashes(config_.block_size, seed));
   Sequence& sequence = *entry->second;
-  sequence.owner = owner_of(request, config_.adapters.get());
+  sequence.owner = owner_of(request, config_.adapters.get(), config_.long_prompts);
   sequence.adapter = std::move(adapter);
   sequence.id = next_sequence_++;
   sequence.priority = request.priority;

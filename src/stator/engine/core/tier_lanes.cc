@@ -87,7 +87,7 @@ bool TierLanes::park(Parked& ready, TimePoint now) {
     return false;
   }
   auto fetch = std::make_shared<Fetch>(ready, block_size);
-  fetch->owner = owner_of(fetch->request, options_.adapters);
+  fetch->owner = owner_of(fetch->request, options_.adapters, options_.long_prompts);
   fetch->hasher.append(fetch->request.tokens);
   // The last token is always computed.
   const size_t matchable = (fetch->request.tokens.size() - 1) / block_size;

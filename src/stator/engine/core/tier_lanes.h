@@ -14,6 +14,7 @@
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/engine/api/engine.h"
+#include "stator/engine/api/long_prompts.h"
 #include "stator/engine/api/model_runner.h"
 #include "stator/engine/core/load_or_compute.h"
 #include "stator/engine/core/scheduler.h"
@@ -44,7 +45,8 @@ class TierLanes {
     Duration handoff_timeout = std::chrono::seconds(30);  ///< for prompts that others compute
     std::string_view engine_name;
     const AdapterSource* adapters = nullptr;  ///< outlives this
-    storage::Digest space{};                  ///< of the blocks
+    LongPrompts long_prompts = {};
+    storage::Digest space{};  ///< of the blocks
     uint32_t block_tokens = 16;
   };
   /// Either may be null. They outlive this.

@@ -29,6 +29,20 @@ uint32_t length_limit(const ModelConfig& model, const CpuRunnerConfig& config) {
 
 }  // namespace
 
+LongPrompts CpuModelRunner::long_prompts() const {
+  LongPrompts out;
+  const ModelConfig& config = model_->config;
+  for (const RopeConfig* rope :
+       {&config.rope, config.window_rope ? &*config.window_rope : nullptr}) {
+    const bool dynamic = rope != nullptr && rope->scaling == RopeScaling::kDynamic;
+    if (dynamic || (rope != nullptr && rope->scaling == RopeScaling::kLongRope)) {
+      out.longer_than = std::min(out.longer_than, rope->original_positions);
+      out.by_length = out.by_length || dynamic;
+    }
+  }
+  return out;
+}
+
 Result<std::unique_ptr<CpuModelRunner>> CpuModelRunner::create(std::shared_ptr<const Model> model,
                                                                const CpuRunnerConfig& config) {
   STATOR_CHECK(check("block_size", config.block_size, kBlockSizeMax));
@@ -101,6 +115,7 @@ void CpuModelRunner::run(std::span<const SequenceSlice> slices, std::span<Sample
     for (uint32_t position = slice.start; position < last; ++position) {
       rows_.push_back({.token = tokens[position],
                        .position = position,
+                       .prompt_tokens = slice.prompt_tokens,
                        .blocks = slice.blocks,
                        .adapter = static_cast<const LoraAdapter*>(slice.adapter)});
       const bool scored = slice.score_prompt && position + 1 < slice.prompt_tokens;

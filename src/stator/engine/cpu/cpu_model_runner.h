@@ -59,6 +59,7 @@ class CpuModelRunner final : public ModelRunner {
   bool takes_masks() const override { return true; }
   bool prompt_logprobs() const override { return true; }
   uint32_t draft_tokens() const override { return lookup_.tokens; }
+  LongPrompts long_prompts() const override;
   void discard_kv() override { cache_.discard(); }
   void run(std::span<const SequenceSlice> slices, std::span<Sampled> sampled) override;
   bool supports_host_tier() const override { return true; }

@@ -97,7 +97,7 @@ void Forward::embed(std::span<const ForwardRow> rows) {
     model_.weights.embedding.copy_row(source.token, stream_.data() + row * sizes_.hidden);
     for (size_t i = 0; i < ropes_.size(); ++i) {
       const size_t pairs = ropes_[i].pairs();
-      ropes_[i].angles(source.position,
+      ropes_[i].angles(source.position, std::max(source.prompt_tokens, source.position + 1),
                        std::span(cosines_[i]).subspan(static_cast<size_t>(row) * pairs, pairs),
                        std::span(sines_[i]).subspan(static_cast<size_t>(row) * pairs, pairs));
     }

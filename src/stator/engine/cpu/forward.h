@@ -23,6 +23,7 @@ namespace stator::engine::cpu {
 struct ForwardRow {
   TokenId token = 0;
   uint32_t position = 0;                ///< within its sequence
+  uint32_t prompt_tokens = 0;           ///< of its sequence
   std::span<const kv::BlockId> blocks;  ///< of its sequence; positions before it are filled in
   const LoraAdapter* adapter = nullptr;
 };

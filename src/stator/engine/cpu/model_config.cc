@@ -246,6 +246,9 @@ Status parse_scaling(dom::object root, dom::object scaling, uint32_t max_positio
   if (rope.scaling == RopeScaling::kYarn) {
     return parse_yarn(scaling, rope);
   }
+  if (rope.scaling == RopeScaling::kDynamic) {
+    rope.original_positions = max_positions;
+  }
   return rope.scaling == RopeScaling::kLongRope ? parse_longrope(scaling, max_positions, rope)
                                                 : Status();
 }
@@ -557,6 +560,10 @@ Result<ModelConfig> parse_model_config(std::string_view json) {
       attention_bias && !architecture->qkv_bias_always && !architecture->output_never_biased;
   STATOR_TRY(config.mlp_bias, bool_or(root, "mlp_bias", false));
   STATOR_CHECK(parse_rope(root, *architecture, config));
+  if (config.rope.scaling == RopeScaling::kDynamic) {  // stretches as far as that
+    const double stretched = config.max_positions * std::max(1.0, config.rope.factor);
+    config.max_positions = static_cast<uint32_t>(std::min<double>(kPositionsMax, stretched));
+  }
   STATOR_TRY(config.sliding_window, parse_windows(root, *architecture, config.layers));
   return config;
 }

@@ -16,7 +16,7 @@ namespace stator::engine::cpu {
 enum class RopeScaling : uint8_t {
   kNone,
   kLinear,
-  kDynamic,  ///< as kNone: it stretches beyond max_positions only, where this engine does not go
+  kDynamic,  ///< as kNone for texts within original_positions, the slower the longer beyond
   kLlama3,
   kYarn,
   kLongRope,

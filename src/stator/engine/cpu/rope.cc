@@ -62,12 +62,19 @@ class YarnRamp {
 
 }  // namespace
 
-std::vector<float> rope_frequencies(const RopeConfig& rope, uint32_t head_dim, bool far) {
+std::vector<float> rope_frequencies(const RopeConfig& rope, uint32_t head_dim, uint32_t length) {
   const uint32_t dimensions = rope.dimensions == 0 ? head_dim : rope.dimensions;
   std::vector<float> frequencies(dimensions / 2);
   const YarnRamp ramp(rope, dimensions);
+  const bool far = length > rope.original_positions;
+  double theta = rope.theta;
+  if (rope.scaling == RopeScaling::kDynamic && far && dimensions > 2) {
+    // NTK-aware: the longer the text, the slower all turn.
+    theta *= std::pow(rope.factor * length / rope.original_positions - (rope.factor - 1),
+                      dimensions / (dimensions - 2.0));
+  }
   for (uint32_t i = 0; i < dimensions / 2; ++i) {
-    double frequency = std::pow(rope.theta, -2.0 * i / dimensions);
+    double frequency = std::pow(theta, -2.0 * i / dimensions);
     switch (rope.scaling) {
       case RopeScaling::kNone:
       case RopeScaling::kDynamic:
@@ -92,17 +99,24 @@ std::vector<float> rope_frequencies(const RopeConfig& rope, uint32_t head_dim, b
 }
 
 RopeTable::RopeTable(const RopeConfig& rope, uint32_t head_dim)
-    : near_(rope_frequencies(rope, head_dim)),
-      far_from_(rope.original_positions),
+    : rope_(rope),
+      head_dim_(head_dim),
+      near_(rope_frequencies(rope, head_dim)),
       amplitude_(rope.amplitude),
       interleaved_(rope.interleaved) {
   if (rope.scaling == RopeScaling::kLongRope) {
-    far_ = rope_frequencies(rope, head_dim, true);
+    far_ = rope_frequencies(rope, head_dim, UINT32_MAX);
   }
 }
 
-void RopeTable::angles(uint32_t position, std::span<float> cosines, std::span<float> sines) const {
-  rope_angles(!far_.empty() && position >= far_from_ ? far_ : near_, position, cosines, sines);
+void RopeTable::angles(uint32_t position, uint32_t length, std::span<float> cosines,
+                       std::span<float> sines) const {
+  const bool far = length > rope_.original_positions;
+  if (far && rope_.scaling == RopeScaling::kDynamic) {
+    rope_angles(rope_frequencies(rope_, head_dim_, length), position, cosines, sines);
+  } else {
+    rope_angles(far && !far_.empty() ? far_ : near_, position, cosines, sines);
+  }
   if (amplitude_ != 1.0F) {
     for (size_t i = 0; i < cosines.size(); ++i) {
       cosines[i] *= amplitude_;

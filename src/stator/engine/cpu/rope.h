@@ -10,8 +10,9 @@
 namespace stator::engine::cpu {
 
 /// Radians per position of each of the rotated pairs: theta^(−2i / dimensions), then stretched as
-/// the scaling says. `far`: for positions from original_positions on (longrope).
-std::vector<float> rope_frequencies(const RopeConfig& rope, uint32_t head_dim, bool far = false);
+/// the scaling says. `length`: of the text, where that matters (dynamic, longrope): 0 for one
+/// within original_positions.
+std::vector<float> rope_frequencies(const RopeConfig& rope, uint32_t head_dim, uint32_t length = 0);
 
 /// Angles of one kind of layer.
 class RopeTable {
@@ -21,14 +22,18 @@ class RopeTable {
   /// Rotated pairs.
   size_t pairs() const { return near_.size(); }
   /// Cosine and sine of every pair's angle at one position; both spans have pairs() floats.
-  void angles(uint32_t position, std::span<float> cosines, std::span<float> sines) const;
+  /// `length`: of the text when the position was computed first, that is the prompt's or, behind
+  /// it, position + 1, as `transformers` counts with a KV cache.
+  void angles(uint32_t position, uint32_t length, std::span<float> cosines,
+              std::span<float> sines) const;
   /// Rotates one head in place.
   void rotate(std::span<const float> cosines, std::span<const float> sines, float* head) const;
 
  private:
+  RopeConfig rope_;
+  uint32_t head_dim_;
   std::vector<float> near_;
-  std::vector<float> far_;  // empty: as near_
-  uint32_t far_from_;
+  std::vector<float> far_;  // longrope: of texts beyond original_positions
   float amplitude_;
   bool interleaved_;
 };

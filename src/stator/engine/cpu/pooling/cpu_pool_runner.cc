@@ -173,7 +173,10 @@ void CpuPoolRunner::run_decoder(std::span<const PoolSequence> sequences,
         own.emplace_back(next++);
       }
       for (uint32_t at = 0; at < length; ++at) {
-        rows.push_back({.token = sequences[i].tokens[at], .position = at, .blocks = own});
+        rows.push_back({.token = sequences[i].tokens[at],
+                        .position = at,
+                        .prompt_tokens = static_cast<uint32_t>(sequences[i].tokens.size()),
+                        .blocks = own});
       }
     }
     rows_.resize(rows.size() * hidden);

@@ -39,6 +39,28 @@ TEST(RopeFrequencies, Llama3KeepsShortWavesAndStretchesLongOnes) {
   EXPECT_FLOAT_EQ(stretched[3], plain[3] / 8);
 }
 
+TEST(RopeTable, TurnsLongTextsOtherwiseFromTheirLengthOn) {
+  const RopeConfig dynamic{
+      .scaling = RopeScaling::kDynamic, .theta = 10000.0, .factor = 2.0, .original_positions = 64};
+  const double theta = 10000.0 * std::pow(2.0 * 100 / 64 - 1, 8.0 / 6);
+  EXPECT_FLOAT_EQ(rope_frequencies(dynamic, 8, 64)[1], rope_frequencies(dynamic, 8)[1]);
+  EXPECT_FLOAT_EQ(rope_frequencies(dynamic, 8, 100)[1],
+                  static_cast<float>(std::pow(theta, -2.0 / 8)));
+  const RopeConfig longrope{.scaling = RopeScaling::kLongRope,
+                            .theta = 100.0,
+                            .original_positions = 16,
+                            .near_factors = {1.0F, 2.0F},
+                            .far_factors = {4.0F, 8.0F}};
+  const RopeTable table(longrope, 4);
+  std::vector<float> cosines(2);
+  std::vector<float> sines(2);
+
+  table.angles(3, 16, cosines, sines);
+  EXPECT_NEAR(sines[0], std::sin(3.0), 1e-6);
+  table.angles(3, 17, cosines, sines);
+  EXPECT_NEAR(sines[0], std::sin(3.0 / 4), 1e-6) << "of a text of 17 the first tokens, too";
+}
+
 TEST(RopeRotate, TurnsHalfSplitPairs) {
   const std::vector<float> frequencies = {1.0F, 0.5F};
   std::vector<float> cosines(2);
