@@ -16,8 +16,9 @@ namespace stator::engine::cpu {
 //     fixed tree. Tiling, batch size and thread count therefore cannot change a bit.
 // K2  kAvx2, kAvx512 and kAvx512Vnni agree bit for bit: same order, fused multiply-add in all.
 //     kBaseline has no fused instruction and rounds twice, so it agrees with them only to rounding.
-// K3  Weights of block formats (Q8_0, …) meet activations rounded to 16-bit integers with a scale
-//     per 32 (a relative error of 2^-16): the products of a block are summed exactly, as integers.
+// K3  Weights of block formats (Q8_0, …) meet activations rounded to 8-bit integers, with a scale
+//     per 32 or 256 as llama.cpp rounds them: the products of a block are summed exactly, as
+//     integers.
 
 /// Width of a weight panel and of every reduction: f32 lanes.
 inline constexpr int64_t kLanes = 16;
@@ -53,15 +54,18 @@ struct MultiplyTile {
   bool accumulate = false;  ///< continue from `out` (exactly as if the loop over k had not stopped)
 };
 
-/// Elements that share a scale in a quantized row of activations.
+/// Elements of a quantized row of activations that have a scale, and those that have a sum.
 inline constexpr int64_t kQuantBlock = 32;
+inline constexpr int64_t kQuantHalf = 16;
+/// Elements that share a scale where weights are blocks of 256.
+inline constexpr int64_t kLongBlock = 256;
 
 /// The same for weights of a block format and quantized activations. A panel holds the rows of 16
 /// outputs as the file has them, interleaved by two bytes: unit u of output j is at [u * 16 + j].
 struct QuantizedTile {
-  const int32_t* pairs = nullptr;  ///< inputs 2i and 2i + 1 of row r: pairs[i * row_stride + r]
+  const int32_t* quads = nullptr;  ///< inputs 4i to 4i + 3 of row r: quads[i * row_stride + r]
   const float* scales = nullptr;   ///< of block b of row r: scales[b * row_stride + r]
-  const float* sums = nullptr;     ///< what the block sums to, in the same order
+  const int32_t* sums = nullptr;   ///< what the integers of half h sum to: sums[h * row_stride + r]
   int64_t row_count = 0;           ///< 1 … kTileRows
   int64_t row_stride = 0;
   const std::byte* weights = nullptr;
@@ -73,11 +77,11 @@ struct QuantizedTile {
   bool accumulate = false;
 };
 
-/// A row of activations as 16-bit integers.
+/// A row of activations as integers from −127 to 127.
 struct QuantizedRow {
-  int32_t* pairs = nullptr;  ///< two integers each, the even one in the low half
-  float* scales = nullptr;
-  float* sums = nullptr;
+  int32_t* quads = nullptr;  ///< four integers each, the first in the lowest byte
+  float* scales = nullptr;   ///< per 32
+  int32_t* sums = nullptr;   ///< per 16
 };
 
 /// How elements of the KV cache are stored.
@@ -126,60 +130,6 @@ struct HeadRows {
   int64_t dim = 0;     ///< head_dim, a multiple of 16
 };
 
-/// Tokens of 16 blocks: block 16 s + j are the tokens 256 s + j, 256 s + j + 16, …, 16 of them, so
-/// that their maxima are vectors.
-inline constexpr int64_t kSuperBlock = kLanes * kLanes;
-
-/// Blocks of 16 tokens that race for being drawn (sampler.h).
-struct RaceBlocks {
-  const float* maxima = nullptr;  ///< of block_maxima()
-  int64_t count = 0;              ///< blocks
-  float temperature = 1;
-  uint64_t key = 0;  ///< block b is keyed with key + b
-};
-
-/// One block.
-struct RaceMembers {
-  const float* logits = nullptr;  ///< 16, in order
-  float temperature = 1;
-  float first = 0;      ///< a lower bound of the first arrival
-  uint32_t leader = 0;  ///< whose it is
-  uint64_t key = 0;     ///< member i is keyed with key + 16 i
-};
-
-/// The softmax mass of some tokens, in units of 2^-30 of the likeliest token's: whole numbers, so
-/// that sums do not depend on their order.
-struct MassQuery {
-  const float* logits = nullptr;
-  int64_t count = 0;
-  const float* maxima = nullptr;  ///< of block_maxima()
-  float highest = 0;
-  float temperature = 1;
-  float least = 0;     ///< counted are logits from here on, if they are
-  float above = 0;     ///< higher than this, or equal to it and
-  int64_t before = 0;  ///< of a token below this
-};
-
-/// What sampling asks of rows of logits. Any count; nothing is read behind it.
-struct SamplingKernels {
-  /// maxima[b] = the highest logit of block b, for whole super blocks; −∞ where a block has none.
-  /// Returns the highest of all, NaN if one is infinite or no number.
-  float (*block_maxima)(const float* logits, int64_t count, float* maxima) = nullptr;
-  /// The first index from `from` on whose value is above `than`; `count` if there is none.
-  int64_t (*find_above)(const float* values, int64_t from, int64_t count, float than) = nullptr;
-  int64_t (*count_above)(const float* values, int64_t count, float than) = nullptr;
-  /// bounds[b] ≥ what a token of block b can score in the race; returns the highest of them.
-  float (*race_bounds)(const RaceBlocks& blocks, float* bounds) = nullptr;
-  /// A bit per member that may score `best` or more.
-  uint32_t (*race_members)(const RaceMembers& members, float best) = nullptr;
-  uint64_t (*mass)(const MassQuery& query) = nullptr;
-  /// Σ e^(logit − highest).
-  double (*exp_sum)(const float* logits, int64_t count, float highest) = nullptr;
-  /// Logits whose bit is not set become −∞; bits that are missing count as not set.
-  void (*keep_allowed)(const uint64_t* allowed, int64_t words, float* logits,
-                       int64_t count) = nullptr;
-};
-
 /// Vectors have room for a multiple of 16, and behind `count` they hold zeros; nothing needs
 /// alignment.
 struct Kernels {
@@ -191,6 +141,8 @@ struct Kernels {
   void (*widen_f16)(const uint16_t* in, int64_t count, float* out) = nullptr;
   /// `count` floats, a multiple of 32. NaN or infinity makes the scale of its block NaN.
   void (*quantize)(const float* x, int64_t count, const QuantizedRow& out) = nullptr;
+  /// The same with a scale per 256, of which `count` is a multiple: for Q4_K and Q6_K.
+  void (*quantize_long)(const float* x, int64_t count, const QuantizedRow& out) = nullptr;
   void (*multiply_q8_0)(const QuantizedTile& tile) = nullptr;
   void (*multiply_q4_0)(const QuantizedTile& tile) = nullptr;
   void (*multiply_q4_k)(const QuantizedTile& tile) = nullptr;
@@ -224,8 +176,6 @@ struct Kernels {
   void (*add_values)(const float* weights, const HeadRows& values, float* out) = nullptr;
   /// x *= factor.
   void (*scale)(float* x, float factor, int64_t count) = nullptr;
-
-  SamplingKernels sampling;
 };
 
 /// The best set this CPU can run.

@@ -2,6 +2,7 @@
 #include "stator/engine/cpu/matmul.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "stator/core/assert.h"
@@ -50,6 +51,11 @@ MultiplyQuantized quantized_kernel(const Kernels& kernels, Dtype dtype) {
   STATOR_ASSERT(false, "Matmul: weights of a type without a kernel");
 }
 
+/// Weights in blocks of 256 meet activations with a scale per 256.
+bool has_long_blocks(Dtype dtype) {
+  return dtype == Dtype::kQ4K || dtype == Dtype::kQ6K;
+}
+
 }  // namespace
 
 struct Matmul::Job {
@@ -73,7 +79,7 @@ void Matmul::run(const Rows& rows, const PackedMatrix& weights, float* out, int6
     return;
   }
   bool packed = false;
-  bool quantized = false;
+  std::optional<bool> quantized;  // and whether for long blocks
   for (const PackedMatrix::Segment& segment : weights.segments()) {
     Job job{.weights = weights,
             .segment = segment,
@@ -86,8 +92,9 @@ void Matmul::run(const Rows& rows, const PackedMatrix& weights, float* out, int6
       return std::min(kBlockPanels, segment.panels - block * kBlockPanels);
     };
     if (is_quantized(segment.dtype)) {
-      if (!std::exchange(quantized, true)) {
-        quantize_rows(rows, weights.inputs());
+      const bool long_blocks = has_long_blocks(segment.dtype);
+      if (std::exchange(quantized, long_blocks) != long_blocks) {
+        quantize_rows(rows, weights.inputs(), long_blocks);
       }
       team_.run(blocks, [&](int64_t block, uint32_t /*member*/) {
         run_quantized_block(job, block * kBlockPanels, panels_of(block));
@@ -119,33 +126,35 @@ void Matmul::pack_rows(const Rows& rows, int64_t depth) {
   });
 }
 
-void Matmul::quantize_rows(const Rows& rows, int64_t depth) {
+void Matmul::quantize_rows(const Rows& rows, int64_t depth, bool long_blocks) {
+  const int64_t quads = depth / 4;
   const int64_t blocks = depth / kQuantBlock;
-  grow(pairs_, rows.count * depth / 2);
+  const int64_t halves = depth / kQuantHalf;
+  grow(quads_, rows.count * quads);
   grow(scales_, rows.count * blocks);
-  grow(sums_, rows.count * blocks);
+  grow(sums_, rows.count * halves);
+  const auto quantize = long_blocks ? kernels_.quantize_long : kernels_.quantize;
   team_.run(tile_count(rows.count), [&](int64_t tile, uint32_t member) {
     Scratch& scratch = scratch_[member];
-    grow(scratch.pairs, depth / 2);
+    grow(scratch.quads, quads);
     grow(scratch.scales, blocks);
-    grow(scratch.sums, blocks);
+    grow(scratch.sums, halves);
     const int64_t begin = tile_begin(rows.count, tile);
     const int64_t height = tile_begin(rows.count, tile + 1) - begin;
     for (int64_t row = 0; row < height; ++row) {
-      kernels_.quantize(rows.data + (begin + row) * rows.stride, depth,
-                        {.pairs = scratch.pairs.data(),
-                         .scales = scratch.scales.data(),
-                         .sums = scratch.sums.data()});
-      int32_t* pairs = pairs_.data() + begin * depth / 2 + row;
-      for (int64_t i = 0; i < depth / 2; ++i) {
-        pairs[i * height] = scratch.pairs[static_cast<size_t>(i)];
-      }
-      for (int64_t i = 0; i < blocks; ++i) {
-        scales_[static_cast<size_t>(begin * blocks + i * height + row)] =
-            scratch.scales[static_cast<size_t>(i)];
-        sums_[static_cast<size_t>(begin * blocks + i * height + row)] =
-            scratch.sums[static_cast<size_t>(i)];
-      }
+      quantize(rows.data + (begin + row) * rows.stride, depth,
+               {.quads = scratch.quads.data(),
+                .scales = scratch.scales.data(),
+                .sums = scratch.sums.data()});
+      const auto put = [&](const auto& from, int64_t count, auto& all) {
+        auto* to = all.data() + begin * count + row;
+        for (int64_t i = 0; i < count; ++i) {
+          to[i * height] = from[static_cast<size_t>(i)];
+        }
+      };
+      put(scratch.quads, quads, quads_);
+      put(scratch.scales, blocks, scales_);
+      put(scratch.sums, halves, sums_);
     }
   });
 }
@@ -167,10 +176,12 @@ void Matmul::run_quantized_block(const Job& job, int64_t first_panel, int64_t pa
       const int64_t begin = tile_begin(job.row_count, t);
       tile.row_count = tile_begin(job.row_count, t + 1) - begin;
       tile.row_stride = tile.row_count;
-      tile.pairs = pairs_.data() + begin * depth / 2 + k / 2 * tile.row_count;
-      const int64_t block = begin * (depth / kQuantBlock) + k / kQuantBlock * tile.row_count;
-      tile.scales = scales_.data() + block;
-      tile.sums = sums_.data() + block;
+      const auto at = [&](int64_t elements) {
+        return begin * (depth / elements) + k / elements * tile.row_count;
+      };
+      tile.quads = quads_.data() + at(4);
+      tile.scales = scales_.data() + at(kQuantBlock);
+      tile.sums = sums_.data() + at(kQuantHalf);
       tile.out = job.out + begin * job.out_stride + first_panel * kLanes;
       multiply(tile);
     }

@@ -31,22 +31,22 @@ class Matmul {
  private:
   struct Job;
   void pack_rows(const Rows& rows, int64_t depth);
-  void quantize_rows(const Rows& rows, int64_t depth);
+  void quantize_rows(const Rows& rows, int64_t depth, bool long_blocks);
   void run_block(const Job& job, int64_t first_panel, int64_t panels, uint32_t member);
   void run_quantized_block(const Job& job, int64_t first_panel, int64_t panels);
 
   const Kernels& kernels_;
   ThreadTeam& team_;
   std::vector<float> packed_rows_;
-  // Quantized rows: tile after tile, inside a tile input pair after input pair (block after block).
-  std::vector<int32_t> pairs_;
+  // Quantized rows: tile after tile, inside a tile four inputs after four (block after block).
+  std::vector<int32_t> quads_;
   std::vector<float> scales_;
-  std::vector<float> sums_;
+  std::vector<int32_t> sums_;
   struct Scratch {
     std::vector<float> widened;  // a block of weights as f32
-    std::vector<int32_t> pairs;  // one quantized row
+    std::vector<int32_t> quads;  // one quantized row
     std::vector<float> scales;
-    std::vector<float> sums;
+    std::vector<int32_t> sums;
   };
   std::vector<Scratch> scratch_;  // per team member
 };

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "stator/core/random.h"
 
@@ -18,6 +19,7 @@ constexpr float kLogprobFloor = -9999.0F;
 constexpr float kHighest = std::numeric_limits<float>::max();
 constexpr auto kBlock = static_cast<size_t>(kLanes);  // tokens of a block, blocks of a super block
 constexpr auto kSuper = static_cast<size_t>(kSuperBlock);
+constexpr size_t kFewBlocks = 32;  // are looked at without bounds
 
 /// NaN counts as −∞, and nothing is beyond the highest float: differences of logits are numbers.
 float tame(float logit) {
@@ -43,38 +45,6 @@ size_t member_of(TokenId token) {
 /// Its first token; the others follow 16 apart.
 size_t begin_of(size_t block) {
   return block / kBlock * kSuper + block % kBlock;
-}
-
-uint64_t block_hash(uint64_t step_key, size_t block) {
-  return mix64(step_key + block);
-}
-
-/// Exponential with mean 1, from the upper 53 bits.
-double exponential_of(uint64_t hash) {
-  return -std::log1p(-(static_cast<double>(hash >> 11U) + 0.5) * 0x1.0p-53);
-}
-
-/// A little less than exponential_of(), without a logarithm: −ln(1 − v) ≥ v + v²/2 + v³/3.
-float at_least(uint64_t hash) {
-  const float v = static_cast<float>(hash >> 40U) * 0x1p-24F;
-  return v * (1 + v * (0.5F + v * 0.333333F)) * (1 - 0x1p-21F);
-}
-
-/// The first of 16 exponentials, and which it is: the lowest bits are in no exponential_of().
-double first_arrival(uint64_t block_hash) {
-  return exponential_of(block_hash) / static_cast<double>(kBlock);
-}
-size_t first_member(uint64_t block_hash) {
-  return block_hash % kBlock;
-}
-
-uint64_t token_key_of(uint64_t step_key) {
-  constexpr uint64_t kTokens = 0x5BF0'3635'DEE3'9E1DULL;
-  return mix64(step_key ^ kTokens);
-}
-/// What another token of the block adds to the first arrival: exponentials have no memory.
-double later_by(uint64_t token_key, TokenId token) {
-  return exponential_of(mix64(token_key + token));
 }
 
 /// The next lower float: `x > below(y)` is `x ≥ y`.
@@ -122,11 +92,12 @@ uint64_t draw_key(const inference::SamplingParams& params, uint64_t runner_seed,
 }
 
 double arrival(uint64_t key, uint64_t index, TokenId token) {
-  const uint64_t step_key = step_key_of(key, index);
-  const uint64_t hash = block_hash(step_key, block_of(token));
-  const double first = first_arrival(hash);
-  return member_of(token) == first_member(hash) ? first
-                                                : first + later_by(token_key_of(step_key), token);
+  std::array<float, kBlock> times;
+  const size_t block = block_of(token);
+  sampling_kernels_for(Isa::kBaseline)
+      .block_arrivals(step_key_of(key, index), static_cast<uint32_t>(block),
+                      static_cast<uint32_t>(begin_of(block)), times.data());
+  return static_cast<double>(times[member_of(token)]);
 }
 
 void ban_stop_tokens(const inference::StopConditions& stop, size_t generated,
@@ -152,9 +123,12 @@ void add_logit_bias(const inference::SamplingParams& params, std::span<float> lo
 }
 
 Sampler::Sampler(uint32_t vocab_size, const Kernels& kernels)
-    : kernels_(kernels.sampling), output_counts_(vocab_size), repeated_(vocab_size) {
+    : kernels_(sampling_kernels_for(kernels.isa)),
+      output_counts_(vocab_size),
+      repeated_(vocab_size) {
   maxima_.resize((vocab_size + kSuper - 1) / kSuper * kBlock);
   bounds_.resize(maxima_.size());
+  racing_.resize(maxima_.size() + kBlock);
 }
 
 void Sampler::find_maxima(std::span<const float> logits) {
@@ -369,11 +343,14 @@ TokenId Sampler::draw(std::span<const float> logits, const EffectiveSampling& ef
     }
     total = static_cast<double>(kernels_.mass(mass_query(logits, effective, cut)));
   }
-  bound_ = kernels_.race_bounds({.maxima = maxima_.data(),
-                                 .count = static_cast<int64_t>(blocks_),
-                                 .temperature = effective.temperature,
-                                 .key = key},
-                                bounds_.data());
+  if (blocks_ > kFewBlocks) {
+    bound_ = kernels_.race_bounds({.maxima = maxima_.data(),
+                                   .count = static_cast<int64_t>(blocks_),
+                                   .temperature = effective.temperature,
+                                   .key = key,
+                                   .least = cut.least},
+                                  bounds_.data());
+  }
   const double droppable = (1.0 - static_cast<double>(effective.top_p)) * total;
   for (std::optional<TokenId> winner; (winner = race(logits, cut, {effective.temperature, key}));) {
     const float logit = logits[*winner];
@@ -395,75 +372,57 @@ TokenId Sampler::draw(std::span<const float> logits, const EffectiveSampling& ef
 
 std::optional<TokenId> Sampler::race(std::span<const float> logits, const Cut& cut,
                                      const Draw& draw) {
-  const float least = std::max(cut.least, cut.above);
-  if (least > -kHighest) {
-    bound_ = kBanned;
-    for (size_t block = 0; block < blocks_; ++block) {
-      bounds_[block] = maxima_[block] < least ? kBanned : bounds_[block];
-      bound_ = std::max(bound_, bounds_[block]);
-    }
-  }
   const auto blocks = static_cast<int64_t>(blocks_);
-  std::optional<Winner> best;
-  const int64_t first = kernels_.find_above(bounds_.data(), 0, blocks, below(bound_));
-  if (first == blocks) {
-    return std::nullopt;  // nothing is left
-  }
-  enter_block(logits, cut, draw, static_cast<size_t>(first), best);
-  const auto to_beat = [&] {
-    return best ? below(below(static_cast<float>(best->score))) : kBanned;
+  const Race race{.logits = logits.data(),
+                  .maxima = maxima_.data(),
+                  .count = static_cast<int64_t>(logits.size()),
+                  .temperature = draw.temperature,
+                  .key = draw.key,
+                  .least = cut.least,
+                  .above = cut.above,
+                  .before = cut.before};
+  RaceWinner best{.score = kBanned, .token = 0};
+  const auto note = [&](const RaceWinner& winner) {
+    if (winner.score > best.score || (winner.score == best.score && winner.token < best.token)) {
+      best = winner;
+    }
   };
-  for (int64_t at = 0; (at = kernels_.find_above(bounds_.data(), at, blocks, to_beat())) < blocks;
-       ++at) {
-    if (at != first) {
-      enter_block(logits, cut, draw, static_cast<size_t>(at), best);
+  open_.clear();
+  const auto run = [&](const uint32_t* list, int64_t count) {
+    const RaceHeat heat = kernels_.race_heat(race, list, static_cast<int32_t>(count), best.score);
+    note(heat.winner);
+    for (uint32_t open = heat.open; open != 0; open &= open - 1) {
+      const int at = std::countr_zero(open);
+      open_.push_back({.block = list[at], .bound = heat.bounds[at]});
     }
-  }
-  return best ? std::optional(best->token) : std::nullopt;
-}
-
-void Sampler::enter_block(std::span<const float> logits, const Cut& cut, const Draw& draw,
-                          size_t block, std::optional<Winner>& best) const {
-  const auto& [temperature, key] = draw;
-  const size_t begin = begin_of(block);
-  std::array<float, kBlock> members;
-  for (size_t i = 0; i < kBlock; ++i) {
-    const size_t id = begin + i * kBlock;
-    const bool kept = id < logits.size() && cut.keeps(logits[id], static_cast<TokenId>(id));
-    members[i] = kept ? logits[id] : kBanned;
-  }
-  const uint64_t hash = block_hash(key, block);
-  const size_t leader = first_member(hash);
-  const uint64_t token_key = token_key_of(key);
-  const RaceMembers race{.logits = members.data(),
-                         .temperature = temperature,
-                         .first = at_least(hash) / static_cast<float>(kBlock),
-                         .leader = static_cast<uint32_t>(leader),
-                         .key = token_key + begin};
-  // Logarithms only of those that may win.
-  double first = 0;
-  uint32_t left = UINT16_MAX;
-  const auto may_win = [&] {
-    return left &
-           kernels_.race_members(race, best ? below(static_cast<float>(best->score)) : kBanned);
   };
-  for (uint32_t bits = may_win(); bits != 0;) {
-    const auto member =
-        (bits >> leader & 1U) != 0 ? leader : static_cast<size_t>(std::countr_zero(bits));
-    left &= ~(1U << member);
-    bits &= left;
-    if (members[member] == kBanned) {
-      continue;
+  int64_t listed = blocks;
+  if (blocks_ <= kFewBlocks) {
+    std::iota(racing_.begin(), racing_.begin() + static_cast<ptrdiff_t>(blocks), 0U);
+  } else {
+    if (cut.above > kBanned) {
+      bound_ = kernels_.cut_bounds(maxima_.data(), blocks, cut.above, bounds_.data());
     }
-    first = first == 0 ? first_arrival(hash) : first;
-    const auto token = static_cast<TokenId>(begin + member * kBlock);
-    const double after = member == leader ? first : first + later_by(token_key, token);
-    const double score = tame(members[member] / temperature) - std::log(after);
-    if (!best || score > best->score || (score == best->score && token < best->token)) {
-      best = {.score = score, .token = token};
-      bits = bits == 0 ? 0 : may_win();
+    // The 16 blocks with the one that promises most; then the few that promise more than what
+    // these have.
+    const int64_t first =
+        kernels_.find_above(bounds_.data(), 0, blocks, below(bound_)) / kLanes * kLanes;
+    if (first == blocks) {
+      return std::nullopt;  // nothing is left
+    }
+    std::iota(racing_.begin(), racing_.begin() + kLanes, static_cast<uint32_t>(first));
+    run(racing_.data(), kLanes);
+    listed = kernels_.collect_above(bounds_.data(), blocks, below(best.score), racing_.data());
+  }
+  for (int64_t at = 0; at < listed; at += kLanes) {
+    run(racing_.data() + at, std::min(kLanes, listed - at));
+  }
+  for (const auto& [block, bound] : open_) {
+    if (bound >= best.score) {
+      note(kernels_.race_block(race, block));
     }
   }
+  return best.score == kBanned ? std::nullopt : std::optional(best.token);
 }
 
 float Sampler::kth_highest(std::span<const float> logits, size_t k) {

@@ -8,6 +8,7 @@
 
 #include "stator/core/ids.h"
 #include "stator/engine/cpu/kernels.h"
+#include "stator/engine/cpu/sampling_kernels.h"
 #include "stator/inference/sampling.h"
 
 namespace stator::engine::cpu {
@@ -25,8 +26,8 @@ namespace stator::engine::cpu {
 //   7  min_p: drop tokens with p < min_p · max p
 //   8  top_k: keep all tokens ≥ the k-th highest
 //   9  top_p: in ascending order, drop while the cumulated p ≤ 1 − top_p; the best always stays
-//   10 draw: a race, argmax of logit − ln E, where E is exponential and depends on (key, output
-//      index, token) only
+//   10 draw: a race, argmax of logit − ln E in f32, where E is exponential and depends on (key,
+//      output index, token) only
 //
 // Because of 10 a request that was preempted, migrated or resumed goes on with the draws it would
 // have had. "Drop" and "ban" set a logit to −∞. A NaN logit counts as −∞. If nothing is left, the
@@ -35,7 +36,7 @@ namespace stator::engine::cpu {
 // Steps 7 to 10 look at few tokens (docs/adr/0101): blocks of 16 (kernels.h) have one hash for
 // their first arrival, which bounds what their tokens can score, and the filters judge winners
 // only. If a filter drops the winner, it drops everything below it, too, and the race is run again
-// above it.
+// above it. A block that is entered is one pass of vector code (docs/adr/0108).
 
 /// Sampling parameters after normalisation: temperature below 1e-5 is greedy and switches the
 /// filters off, below 0.01 it is raised to 0.01; top_k −1 becomes 0.
@@ -53,8 +54,8 @@ EffectiveSampling normalize_sampling(const inference::SamplingParams& params);
 uint64_t draw_key(const inference::SamplingParams& params, uint64_t runner_seed, uint64_t sequence);
 
 /// Step 10: when a token arrives in the race of output `index`, over all attempts of the request.
-/// Exponential with mean 1. Of a block one hash gives the first arrival and whose it is; the
-/// others come later by what their own hashes say.
+/// Exponential with mean 1, an f32. Of a block one hash gives the first arrival and whose it is;
+/// the others come later by what their own hashes say.
 double arrival(uint64_t key, uint64_t index, TokenId token);
 
 // Steps 2 and 3, one function each; `logits` has one entry per vocabulary entry.
@@ -108,17 +109,10 @@ class Sampler {
     float least;
     float above;
     TokenId before = 0;
-    bool keeps(float logit, TokenId token) const {
-      return logit >= least && (logit > above || (logit == above && token < before));
-    }
   };
   struct Draw {
     float temperature;
     uint64_t key;  // of the step
-  };
-  struct Winner {
-    double score;
-    TokenId token;
   };
 
   void apply_mask(const SampleRequest& request);
@@ -129,9 +123,6 @@ class Sampler {
   TokenId draw(std::span<const float> logits, const EffectiveSampling& effective, uint64_t key);
   /// The winner of those that `cut` keeps; none if there are none.
   std::optional<TokenId> race(std::span<const float> logits, const Cut& cut, const Draw& draw);
-  /// What the tokens of a block score.
-  void enter_block(std::span<const float> logits, const Cut& cut, const Draw& draw, size_t block,
-                   std::optional<Winner>& best) const;
   MassQuery mass_query(std::span<const float> logits, const EffectiveSampling& effective,
                        const Cut& cut) const;
   /// The k-th highest logit, 1 ≤ k ≤ their number. Needs find_maxima(logits).
@@ -139,11 +130,18 @@ class Sampler {
   float kth_of(std::span<const float> values, size_t k);
 
   const SamplingKernels& kernels_;
-  size_t blocks_ = 0;                    // of 16 logits, those find_maxima() saw
-  float highest_ = 0;                    // of them; NaN if one is not finite
-  float bound_ = 0;                      // the highest of bounds_
-  std::vector<float> maxima_;            // per block
-  std::vector<float> bounds_;            // per block; −∞ once a cut keeps none of it
+  size_t blocks_ = 0;          // of 16 logits, those find_maxima() saw
+  float highest_ = 0;          // of them; NaN if one is not finite
+  float bound_ = 0;            // the highest of bounds_
+  std::vector<float> maxima_;  // per block
+  std::vector<float> bounds_;  // per block; −∞ once a cut keeps none of it
+  /// Where one that comes third or later may score `bound`.
+  struct Open {
+    uint32_t block;
+    float bound;
+  };
+  std::vector<Open> open_;
+  std::vector<uint32_t> racing_;         // blocks, with room for 16 behind them
   std::vector<float> candidates_;        // scratch of kth_highest()
   std::vector<float> few_;               // scratch of kth_of()
   std::vector<uint32_t> output_counts_;  // per token; all 0 between calls
