@@ -73,7 +73,19 @@ class KvToolsTest(unittest.TestCase):
         top = json.loads(run("kv", "top", "--dir", disk, "--json"))["prefixes"]
         self.assertEqual(sum(prefix["blocks"] for prefix in top), listed["blocks"])
 
+        head = next(block for block in listed["list"] if block["position"] == 1)
+        seen = json.loads(run("kv", "inspect", "--dir", disk, "--block", head["block"], "--json"))
+        self.assertTrue(seen["good"])
+        self.assertEqual((seen["parent"], seen["header"]["namespace"], len(seen["header"]["tokens"])),
+                         (head["parent"], listed["namespace"], 16))
+        self.assertIn("group_crc32c", run("kv", "inspect", "--dir", disk, "--block", head["block"]))
+        run("kv", "inspect", "--dir", disk, status=2)
+        run("kv", "inspect", "--dir", disk, "--block", "0:VERxU9rw23S", status=2)
+
         run("kv", "export", "--dir", disk, "--file", str(self.folder / "warm"))
+        (self.folder / "cut").write_bytes((self.folder / "warm").read_bytes()[:BLOCK * 2 + 100])
+        run("kv", "import", "--dir", str(self.folder / "half"), "--file", str(self.folder / "cut"), "--bytes", "32MiB", status=1)
+        self.assertEqual(json.loads(run("kv", "ls", "--dir", str(self.folder / "half"), "--json"))["blocks"], 2)
         moved = json.loads(run("kv", "import", "--dir", other, "--file", str(self.folder / "warm"), "--bytes", "32MiB", "--json"))
         self.assertEqual(moved, {"imported": listed["blocks"], "refused": 0})
         warm = self.serve("--kv-disk", other, "--kv-disk-bytes", "32MiB")

@@ -192,14 +192,17 @@ const std::vector<Command> kCommands = {
      .description =
          "WHAT is one of\n"
          "  ls      how full the tiers are; with --dir and --json every block\n"
+         "  inspect the header of one --block: namespace, tokens, checksums, when it was written\n"
          "  verify  reads and checks every block on disk; exits 1 if one is damaged\n"
          "  top     prefixes with the most blocks behind them\n"
          "  export  writes all blocks into --file; import reads them into another folder\n"
          "  drop    forgets all blocks, or --block and what is behind it\n"
          "  hold    keeps memory for engines (--kv-kept), whose blocks outlive them there\n"
-         "ls, verify, top and export may run beside an engine; import and drop may not.\n\n"
+         "ls, inspect, verify, top and export may run beside an engine; import and drop may "
+         "not.\n\n"
          "  stator kv ls --url http://127.0.0.1:8000\n"
          "  stator kv verify --dir /var/lib/stator/kv --json\n"
+         "  stator kv inspect --dir /var/lib/stator/kv --block 0:VERxU9rw23S\n"
          "  stator kv hold --socket /run/stator/kv --bytes 8GiB",
      .positional = "WHAT",
      .setting_prefixes = "",
@@ -213,7 +216,7 @@ const std::vector<Command> kCommands = {
            "of the machine's]"},
           {"--socket", "hold: path of the Unix socket, made with mode 0600"},
           {"--idle", "hold: ends after so long without an engine [never]"},
-          {"--block", "drop: a block, as ls --json names it"},
+          {"--block", "drop, inspect: a block, as ls --json names it"},
           {"--json", "for machines", true}},
      .run = run_kv},
     {.name = "doctor",
@@ -272,20 +275,46 @@ const std::vector<Command> kCommands = {
      .setting_prefixes = "",
      .options = {{"--json", "print JSON", true}},
      .run = run_routes},
+    {.name = "memory",
+     .summary = "Own memory for engines: weights that outlive them, mapped in milliseconds",
+     .description =
+         "A writer allocates memory at the socket, fills it and commits; readers map it. When the\n"
+         "writer crashes before that all is freed; what was committed stays for whoever comes "
+         "next.\n\n"
+         "  stator memory --socket /run/stator/memory --bytes 16GiB",
+     .positional = "",
+     .setting_prefixes = "log",
+     .options = {{"--socket", "path of the Unix socket, made with mode 0600"},
+                 {"--bytes", "of all memory [three quarters of the machine's]"}},
+     .run = run_memory},
     {.name = "models",
-     .summary = "Models in the Hugging Face cache: ls, pull, rm",
+     .summary =
+         "Models in the Hugging Face cache: ls, pull, rm; from another host's memory: share, fetch",
      .description =
          "ACTION is one of:\n"
          "ls    what is cached, how large it is, whether it can be served (--json for machines)\n"
          "pull  download ORG/NAME, going on where an earlier try broke off\n"
-         "rm    remove ORG/NAME with all its revisions\n\n"
+         "rm    remove ORG/NAME with all its revisions\n"
+         "share keep a FOLDER's files in memory and offer them at --place, until Ctrl-C\n"
+         "fetch copy what is shared under NAME into a folder, checked; with --share offer it, "
+         "too\n\n"
          "  stator models ls\n"
          "  stator models pull Qwen/Qwen3-0.6B\n"
-         "  stator models rm Qwen/Qwen3-0.6B",
+         "  stator models rm Qwen/Qwen3-0.6B\n"
+         "  stator models share models/demo --place file:///shared/sources\n"
+         "  stator models fetch demo --place file:///shared/sources --into /var/lib/models/demo",
      .positional = "ACTION",
      .positional_repeated = true,
      .setting_prefixes = "hub,log",
-     .options = {{"--json", "print JSON", true}},
+     .options = {{"--json", "print JSON", true},
+                 {"--place",
+                  "share, fetch: where sources are found: file:///FOLDER, etcd://HOST:PORT"},
+                 {"--model", "share: its name [the folder's]"},
+                 {"--revision", "share, fetch: others are another model [none]"},
+                 {"--into", "fetch: the folder to fill"},
+                 {"--share", "fetch: offer it to others afterwards, until Ctrl-C", true},
+                 {"--name", "share, fetch: of this process, unique [HOST-PID]"},
+                 {"--listen-host", "share, fetch: address that others read from [127.0.0.1]"}},
      .run = run_models},
     {.name = "parse",
      .summary = "Split a model's output into text, reasoning and tool calls",

@@ -203,6 +203,77 @@ bool read_exactly(std::istream& in, std::span<std::byte> out) {
   return in.gcount() == static_cast<std::streamsize>(out.size());
 }
 
+Error cut_short(const std::string& file, size_t imported) {
+  return {Code::kCorrupt,
+          fmt::format("{} ends within a block: {} blocks before it are imported", file, imported)};
+}
+
+json::Value header_json(const storage::BlockHeader& header) {
+  json::Value out = json::Value::object();
+  out["namespace"] = storage::to_hex(header.space);
+  out["check"] = storage::to_hex(header.name.check);
+  out["payload_bytes"] = header.payload_bytes;
+  out["generation"] = header.generation;
+  out["unix_ms"] = header.unix_ms;
+  out["tp_rank"] = header.tp_rank;
+  out["tp_size"] = header.tp_size;
+  out["layer_first"] = header.layer_first;
+  out["layer_last"] = header.layer_last;
+  json::Value crcs = json::Value::array();
+  for (const uint32_t crc : header.group_crcs) {
+    crcs.push_back(fmt::format("{:08x}", crc));
+  }
+  out["group_crc32c"] = std::move(crcs);
+  json::Value tokens = json::Value::array();
+  for (const TokenId token : header.tokens) {
+    tokens.push_back(token);
+  }
+  out["tokens"] = std::move(tokens);
+  return out;
+}
+
+/// The record of one block: its name, header and whether its bytes are whole.
+Status inspect_folder(const Invocation& invocation, const std::string& dir) {
+  const std::string wanted = option(invocation, "--block");
+  const auto lineage = kv::LineageHash::parse(wanted);
+  if (!lineage) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("stator kv inspect needs --block BLOCK, as `stator kv ls --json` names "
+                    "it{}",
+                    wanted.empty() ? "" : ", not " + wanted));
+  }
+  STATOR_TRY(const KvFolder folder, KvFolder::open(dir));
+  const auto found = std::ranges::find(
+      folder.blocks(), *lineage, [](const JournalRecord& block) { return block.name.lineage; });
+  if (found == folder.blocks().end()) {
+    return Error(Code::kNotFound, fmt::format("{} has no block {}", dir, wanted));
+  }
+  std::vector<std::byte> payload;
+  const auto header = folder.read(*found, payload);
+  json::Value out = as_json(*found);
+  if (header) {
+    out["header"] = header_json(*header);
+  } else {
+    out["error"] = header.error().message();
+  }
+  out["good"] = header.has_value();
+  const bool json = wants_json(invocation);
+  if (json) {
+    print(json::to_text(out) + "\n");
+  } else {
+    for (const json::Value* part : {&out, out.find("header")}) {
+      for (size_t i = 0; part != nullptr && i < part->members().size(); ++i) {
+        const auto& [key, value] = part->members()[i];
+        if (key != "header") {
+          print(fmt::format("{:<14} {}\n", key, json::to_text(value)));
+        }
+      }
+    }
+  }
+  return header ? Status() : Error(Code::kIo, header.error().message());
+}
+
 Status import_folder(const Invocation& invocation, const std::string& dir,
                      const std::string& file) {
   std::ifstream in(file, std::ios::binary);
@@ -241,7 +312,7 @@ Status import_folder(const Invocation& invocation, const std::string& dir,
     }
     const storage::AlignedBuffer payload(header.payload_bytes);
     if (!read_exactly(in, payload.bytes())) {
-      return Error(Code::kCorrupt, fmt::format("{} ends within a block", file));
+      return cut_short(file, imported);
     }
     const bool good = storage::check_payload(header, payload.bytes()).has_value() &&
                       tier->write({.name = header.name,
@@ -250,6 +321,9 @@ Status import_folder(const Invocation& invocation, const std::string& dir,
                                    .payload = payload.bytes()})
                           .has_value();
     ++(good ? imported : refused);
+  }
+  if (in.gcount() > 0) {
+    return cut_short(file, imported);
   }
   print(wants_json(invocation)
             ? fmt::format(R"({{"imported":{},"refused":{}}})"
@@ -340,6 +414,9 @@ Status run_on_folder(const Invocation& invocation, const std::string& what,
   if (what == "ls") {
     return list_folder(invocation, dir);
   }
+  if (what == "inspect") {
+    return inspect_folder(invocation, dir);
+  }
   if (what == "verify") {
     return verify_folder(invocation, dir);
   }
@@ -355,7 +432,8 @@ Status run_on_folder(const Invocation& invocation, const std::string& what,
   return drop_folder(invocation, dir);
 }
 
-constexpr std::string_view kWhats[] = {"ls", "verify", "top", "export", "import", "drop"};
+constexpr std::string_view kWhats[] = {"ls",     "inspect", "verify", "top",
+                                       "export", "import",  "drop"};
 
 }  // namespace
 
@@ -367,7 +445,8 @@ Status run_kv(Invocation& invocation) {
   if (std::ranges::find(kWhats, what) == std::end(kWhats)) {
     return Error(
         Code::kInvalidArgument,
-        fmt::format("stator kv {}: WHAT is ls, verify, top, export, import, drop or hold", what));
+        fmt::format("stator kv {}: WHAT is ls, inspect, verify, top, export, import, drop or hold",
+                    what));
   }
   std::string dir = option(invocation, "--dir");
   if (dir.empty()) {

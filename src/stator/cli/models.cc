@@ -84,9 +84,14 @@ Status run_models(Invocation& invocation) {
   if ((action == "pull" || action == "rm") && words.size() == 2) {
     return action == "pull" ? pull_model(invocation, words[1]) : remove_model(invocation, words[1]);
   }
+  if ((action == "share" || action == "fetch") && words.size() == 2) {
+    return action == "share" ? share_model(invocation, words[1])
+                             : fetch_model(invocation, words[1]);
+  }
   return Error(
       Code::kInvalidArgument,
-      "say `stator models ls`, `stator models pull ORG/NAME` or `stator models rm ORG/NAME`");
+      "say `stator models ls`, `stator models pull ORG/NAME`, `stator models rm ORG/NAME`, `stator "
+      "models share FOLDER` or `stator models fetch NAME`");
 }
 
 }  // namespace stator::cli
