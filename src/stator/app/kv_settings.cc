@@ -4,14 +4,57 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 
 #include "stator/storage/budgets.h"
+#include "stator/storage/disk_tier.h"
 
 namespace stator::app {
 namespace {
 
 constexpr double kBytesPerGb = 1e9;
+/// Where a disk size without a folder puts it.
+constexpr std::string_view kDiskFolder = "/var/lib/stator/kv";
+
+using Env = std::function<std::optional<std::string>(const std::string&)>;
+
+bool is_true(const std::optional<std::string>& value) {
+  return value && (*value == "1" || *value == "true" || *value == "True" || *value == "TRUE" ||
+                   *value == "yes" || *value == "on");
+}
+
+/// Dynamo's object tier in our words.
+void read_dynamo_object(KvSettings& kv, const Env& env) {
+  if (!kv.object.empty() || !is_true(env("DYN_KVBM_OBJECT_ENABLED"))) {
+    return;
+  }
+  kv.object = fmt::format("s3://{}/{}", env("DYN_KVBM_OBJECT_BUCKET").value_or("kvbm-blocks"),
+                          env("DYN_KVBM_OBJECT_PREFIX").value_or("kv"));
+  const std::pair<std::string*, const char*> rest[] = {
+      {&kv.object_endpoint, "DYN_KVBM_OBJECT_ENDPOINT"},
+      {&kv.object_region, "DYN_KVBM_OBJECT_REGION"},
+      {&kv.object_access_key, "DYN_KVBM_OBJECT_ACCESS_KEY"},
+      {&kv.object_secret_key, "DYN_KVBM_OBJECT_SECRET_KEY"}};
+  for (const auto& [setting, variable] : rest) {
+    *setting = env(variable).value_or(*setting);
+  }
+}
+
+/// HOST:PORT, perhaps behind http://.
+bool is_address(std::string_view text) {
+  if (const size_t scheme = text.find("://"); scheme != std::string_view::npos) {
+    text.remove_prefix(scheme + 3);
+  }
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) {
+    return false;
+  }
+  const std::string_view digits = text.substr(colon + 1);
+  uint32_t port = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  return error == std::errc() && end == digits.data() + digits.size() && port > 0 && port <= 65535;
+}
 
 void describe_object(ConfigSchema& schema, KvSettings& kv) {
   schema.text(
@@ -39,7 +82,10 @@ uint64_t KvSettings::wanted_host_bytes() const {
   return host_bytes > 0 ? host_bytes : static_cast<uint64_t>(host_gb * kBytesPerGb);
 }
 
-uint64_t KvSettings::wanted_disk_bytes() const {
+uint64_t KvSettings::wanted_disk_bytes(uint64_t block_bytes) const {
+  if (disk_blocks > 0 && block_bytes > 0) {
+    return disk_blocks * storage::disk_stride(block_bytes);
+  }
   return disk_bytes > 0 ? disk_bytes : static_cast<uint64_t>(disk_gb * kBytesPerGb);
 }
 
@@ -64,6 +110,9 @@ void describe_kv(ConfigSchema& schema, KvSettings& kv) {
   schema.number("kv.disk_gb", kv.disk_gb, 0, 1e6,
                 "the same in units of 10^9 bytes; kv.disk_bytes goes first",
                 {.env_peer = "DYN_KVBM_DISK_CACHE_GB"});
+  schema.integer("kv.disk_blocks", kv.disk_blocks, 0, 1ULL << 26,
+                 "the same in KV blocks; goes before both",
+                 {.flag = "kv-disk-blocks", .env_peer = "DYN_KVBM_DISK_CACHE_OVERRIDE_NUM_BLOCKS"});
   schema.choice("kv.disk_on_mismatch", kv.disk_on_mismatch, {"refuse", "wipe"},
                 "a folder of another model, type or block size: the tier stays off, or the folder "
                 "is emptied",
@@ -100,6 +149,37 @@ void describe_kv(ConfigSchema& schema, KvSettings& kv) {
   schema.duration("kv.load_timeout", kv.load_timeout,
                   "how long a request waits at most for blocks of tiers below host memory",
                   {.flag = "kv-load-timeout"});
+}
+
+Status settle_kv(KvSettings& kv, const Env& env) {
+  read_dynamo_object(kv, env);
+  kv.disk_direct = kv.disk_direct && !is_true(env("DYN_KVBM_DISK_DISABLE_O_DIRECT"));
+  if (kv.disk.empty() && (kv.disk_gb > 0 || kv.disk_blocks > 0)) {
+    kv.disk = kDiskFolder;
+  }
+  if (kv.disk.empty() != (kv.wanted_disk_bytes(1) == 0)) {
+    return Error(Code::kInvalidArgument,
+                 "kv.disk (a folder) and kv.disk_bytes (how much of it) are set together");
+  }
+  if (kv.kept.empty() != (kv.kept_bytes == 0)) {
+    return Error(Code::kInvalidArgument,
+                 "kv.kept (the socket of a stator kv hold) and kv.kept_bytes (how much of its "
+                 "memory) are set together");
+  }
+  if (!kv.store.empty() && kv.store != "discover" && !is_address(kv.store)) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("kv.store (flag --kv-store): '{}' is not HOST:PORT or discover", kv.store));
+  }
+  const std::string& endpoint = kv.object_endpoint;
+  if (!kv.object.empty() && !endpoint.empty() && !endpoint.starts_with("http://") &&
+      !endpoint.starts_with("https://")) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("kv.object_endpoint (flag --kv-object-endpoint): '{}' is not of the "
+                             "form http://HOST:PORT or https://HOST",
+                             endpoint));
+  }
+  return {};
 }
 
 Status check_budgets(const KvSettings& settings, uint64_t workers, uint64_t cache_bytes) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "stator/core/clock.h"
@@ -19,6 +21,7 @@ struct KvSettings {
   std::string disk;              ///< folder; empty: none
   uint64_t disk_bytes = 0;
   double disk_gb = 0;
+  uint64_t disk_blocks = 0;  ///< the same in blocks; goes before both
   std::string disk_on_mismatch = "refuse";
   bool disk_direct = true;
   bool disk_uring = true;
@@ -37,7 +40,8 @@ struct KvSettings {
   Duration load_timeout = std::chrono::seconds(2);
 
   uint64_t wanted_host_bytes() const;
-  uint64_t wanted_disk_bytes() const;
+  /// `block_bytes`: of one block, payload only; 0: not known yet, and disk_blocks is left out.
+  uint64_t wanted_disk_bytes(uint64_t block_bytes = 0) const;
   /// Some tier below host memory.
   bool any_lower() const {
     return !disk.empty() || !object.empty() || !store.empty() || !kept.empty();
@@ -46,6 +50,12 @@ struct KvSettings {
 };
 
 void describe_kv(ConfigSchema& schema, KvSettings& settings);
+
+/// After loading: what Dynamo's DYN_KVBM_OBJECT_*, DYN_KVBM_DISK_DISABLE_O_DIRECT and a disk size
+/// without a folder say is put into our settings. `env` reads a variable. Errors: settings that
+/// contradict each other, or are no address.
+Status settle_kv(KvSettings& settings,
+                 const std::function<std::optional<std::string>(const std::string&)>& env);
 
 /// kInvalidArgument, with the numbers, when `workers` KV caches of `cache_bytes` and the tiers ask
 /// for more than the machine or the container gives (a tenth is left to the rest), or the disk (a

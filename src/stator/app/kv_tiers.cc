@@ -101,16 +101,17 @@ std::unique_ptr<storage::DiskTier> open_disk(const KvSettings& settings, const K
   if (settings.disk.empty()) {
     return nullptr;
   }
-  auto opened = storage::DiskTier::open({.folder = settings.disk,
-                                         .bytes = settings.wanted_disk_bytes(),
-                                         .block_bytes = model.layout.block_bytes(),
-                                         .block_tokens = model.layout.block_size,
-                                         .space = model.space,
-                                         .wipe_foreign = settings.disk_on_mismatch == "wipe",
-                                         .direct = settings.disk_direct,
-                                         .uring = settings.disk_uring,
-                                         .write_bytes_per_day = settings.disk_write_bytes_per_day},
-                                        clock, metrics);
+  auto opened =
+      storage::DiskTier::open({.folder = settings.disk,
+                               .bytes = settings.wanted_disk_bytes(model.layout.block_bytes()),
+                               .block_bytes = model.layout.block_bytes(),
+                               .block_tokens = model.layout.block_size,
+                               .space = model.space,
+                               .wipe_foreign = settings.disk_on_mismatch == "wipe",
+                               .direct = settings.disk_direct,
+                               .uring = settings.disk_uring,
+                               .write_bytes_per_day = settings.disk_write_bytes_per_day},
+                              clock, metrics);
   if (!opened) {
     log::error("kv", "the disk tier is switched off; serving goes on without it",
                {{"folder", settings.disk}, {"reason", opened.error().message()}});
@@ -186,15 +187,6 @@ Result<std::shared_ptr<storage::LowerTiers>> open_lower_tiers(const KvSettings& 
                                                               Metrics& metrics) {
   if (!settings.any_lower()) {
     return std::shared_ptr<storage::LowerTiers>();
-  }
-  if (settings.disk.empty() != (settings.wanted_disk_bytes() == 0)) {
-    return Error(Code::kInvalidArgument,
-                 "kv.disk (a folder) and kv.disk_bytes (how much of it) are set together");
-  }
-  if (settings.kept.empty() != (settings.kept_bytes == 0)) {
-    return Error(Code::kInvalidArgument,
-                 "kv.kept (the socket of a stator kv hold) and kv.kept_bytes (how much of its "
-                 "memory) are set together");
   }
   const storage::Digest& space = model.space;
   const uint64_t block_bytes = model.layout.block_bytes();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "stator/app/dynamo_flags.h"
+#include "stator/app/terminal.h"
 #include "stator/engine/sim/sim_core.h"
 #include "stator/frontend/request_defaults.h"
 #include "stator/io/read_file.h"
@@ -365,6 +366,7 @@ Status settle(Settings& settings) {
     STATOR_TRY(const std::string text, io::read_file(file), "frontend.request_template");
     STATOR_TRY(settings.frontend.request_defaults, frontend::RequestDefaults::parse(text), file);
   }
+  STATOR_CHECK(settle_kv(settings.kv, read_env));
   return load_policies(settings.router);
 }
 
