@@ -17,7 +17,7 @@ if [ -z "$gateway" ]; then
 fi
 folder=$(mktemp -d)
 port=$(build/test-venv/bin/python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-mkdir -p "$folder/data/kv"
+mkdir -p "$folder/data/stator-kv"
 export AWS_ACCESS_KEY_ID=stator AWS_SECRET_ACCESS_KEY=stator-secret AWS_REGION=us-east-1
 ROOT_ACCESS_KEY=$AWS_ACCESS_KEY_ID ROOT_SECRET_KEY=$AWS_SECRET_ACCESS_KEY \
   "$gateway" --port "127.0.0.1:$port" --quiet posix "$folder/data" > "$folder/log" 2>&1 &
@@ -32,5 +32,5 @@ endpoint=http://127.0.0.1:$port
 [ "${1:-}" = --bench ] || STATOR_S3_ENDPOINT=$endpoint build/test-venv/bin/python tests/real_engines/real_s3_test.py -v
 for op in write read; do
   "$STATOR_BINARY" transfer-bench --backend obj --op $op --min-size 1MiB --max-size 1MiB --batch 64 --warm-up 16 --iterations 160 \
-    --params "endpoint_override=$endpoint,bucket=kv,access_key=$AWS_ACCESS_KEY_ID,secret_key=$AWS_SECRET_ACCESS_KEY"
+    --params "endpoint_override=$endpoint,bucket=stator-kv,access_key=$AWS_ACCESS_KEY_ID,secret_key=$AWS_SECRET_ACCESS_KEY"
 done

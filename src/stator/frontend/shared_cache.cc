@@ -30,7 +30,7 @@ constexpr double kShares[] = {0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1};
 constexpr double kMillis[] = {0.1, 0.3, 1, 3, 10, 30, 100};
 
 struct Question {
-  std::string body{};  ///< empty: nobody is to be asked
+  std::string body{};
   uint32_t blocks = 0;
   router::Advisor::Answer answer;
 };
@@ -77,16 +77,17 @@ class Service final : public SharedCache, public net::HttpStreamsListener {
                       .answer = std::move(answer)};
     const bool paused =
         clock_.now().time_since_epoch().count() < paused_until_.load(std::memory_order_relaxed);
-    if (!paused && question.blocks > 0 && open_.load() < kAskedMax) {
-      json::Writer out(question.body);
-      out.begin_object().key("block_hashes").begin_array();
-      for (const auto hash : request.sequences) {
-        out.value(hash.value());
-      }
-      out.end_array().end_object();
-    } else {
+    if (paused || question.blocks == 0 || open_.load() >= kAskedMax) {
       skipped_.add(question.blocks > 0 ? 1 : 0);
+      question.answer(std::nullopt);
+      return;
     }
+    json::Writer out(question.body);
+    out.begin_object().key("block_hashes").begin_array();
+    for (const auto hash : request.sequences) {
+      out.value(hash.value());
+    }
+    out.end_array().end_object();
     ++open_;
     {
       const MutexLock lock(mutex_);
@@ -140,10 +141,6 @@ class Service final : public SharedCache, public net::HttpStreamsListener {
   }
 
   void send(Question question) {
-    if (question.body.empty()) {
-      reply(question.answer, std::nullopt);
-      return;
-    }
     auto started =
         streams_->start({.method = "POST",
                          .url = config_.url + "/check_blocks",

@@ -30,8 +30,8 @@ class Advisor {
   using Answer = std::move_only_function<void(std::optional<Advice>)>;
 
   virtual ~Advisor() = default;
-  /// `answer` is called once, on another thread, soon; nothing: decide yourself. What is needed of
-  /// `request` is copied.
+  /// `answer` is called once: soon on another thread, or, where nothing is asked, before this
+  /// returns. Nothing: decide yourself. What is needed of `request` is copied.
   virtual void advise(const RouteRequest& request, Answer answer) = 0;
 };
 

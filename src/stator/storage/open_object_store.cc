@@ -66,8 +66,12 @@ Result<std::unique_ptr<BlockStore>> open_object_store(const ObjectStoreOptions& 
         .set(0);
     return std::unique_ptr<BlockStore>();
   }
-  log::info("kv", away ? "the object tier does not answer yet" : "object tier ready",
-            {{"object", options.url}, {"namespace", to_hex(space)}});
+  if (away) {
+    log::warn("kv", "the object tier does not answer yet; it is asked again as it is needed",
+              {{"object", options.url}, {"reason", usable.error().message()}});
+  } else {
+    log::info("kv", "object tier ready", {{"object", options.url}, {"namespace", to_hex(space)}});
+  }
   return out;
 }
 
