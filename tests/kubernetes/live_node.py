@@ -19,7 +19,7 @@ import threading
 import time
 
 from control_plane import ApiError, ControlPlane, _die_with_parent
-from stator_process import BINARY, clean_environment
+from rig import BINARY, clean_environment
 
 SIZE = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
 
@@ -91,6 +91,12 @@ class Pod:
             if each.process.poll() is None:
                 each.process.send_signal(how)
 
+    def close(self) -> None:
+        self.signal(signal.SIGKILL)
+        for each in self.containers:
+            each.process.wait()
+            each.log.close()
+
 
 class LiveNode:
     """Needs a ControlPlane(live=True). `ended` has what processes said that ended without being asked to."""
@@ -135,7 +141,7 @@ class LiveNode:
             else:
                 self.follow(self.pods[uid], value)
         for uid in set(self.pods) - {value["metadata"]["uid"] for value in found}:
-            self.pods.pop(uid).signal(signal.SIGKILL)
+            self.pods.pop(uid).close()
 
     def start(self, value: dict) -> Pod:
         self.next_address += 1
@@ -173,7 +179,4 @@ class LiveNode:
         self.running = False
         self.thread.join()
         for pod in self.pods.values():
-            pod.signal(signal.SIGKILL)
-            for each in pod.containers:
-                each.process.wait()
-                each.log.close()
+            pod.close()

@@ -61,9 +61,11 @@ class Streams:
 
     def follow_service(self) -> None:
         while self.running:
-            slices = self.api.list("EndpointSlice", self.space, "kubernetes.io/service-name=chat-frontend")
-            self.endpoints = [each["addresses"][0] for found in slices for each in found.get("endpoints") or [] if each["conditions"].get("ready")]
-            time.sleep(0.05)
+            # As the endpoints' controller finds them; it takes no loopback addresses.
+            pods = self.api.list("Pod", self.space, "nvidia.com/dynamo-component-type=frontend")
+            self.endpoints = [pod["status"]["podIP"] for pod in pods if not pod["metadata"].get("deletionTimestamp") and any(
+                each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions") or [])]
+            time.sleep(0.1)
 
     def stream_on(self, prompt: str) -> None:
         turn = hash(prompt)
