@@ -18,7 +18,7 @@ class Refusals(ClusterTest):
         for manifest, path, value, field, _ in CASES:
             document = yaml.safe_load(broken(manifest, path, value))
             with self.subTest(kind=manifest["kind"], path=path, value=str(value)[:60]):
-                if path == "apiVersion":
+                if path in ("apiVersion", "kind"):
                     continue  # there is no such path to write it to
                 with self.assertRaises(ApiError) as refused:
                     kind, version = document["kind"], document["apiVersion"].rsplit("/", 1)[-1]

@@ -50,6 +50,22 @@ class Requests(ClusterTest):
         eventually(lambda: self.api.get("DynamoGraphDeploymentRequest", "qwen", self.space) is None, "the request is gone")
         self.assertEqual(self.state("qwen-dgd"), "successful")
 
+    def test_a_request_of_the_old_version_means_the_same(self):
+        old = {"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeploymentRequest", "metadata": {"name": "old"}, "spec": {
+            "model": "Qwen/Qwen3-8B", "backend": "vllm", "autoApply": False, "deploymentOverrides": {"name": "mine", "labels": {"a": "b"}},
+            "profilingConfig": {"profilerImage": "p:1.0.0", "outputPVC": "out", "config": {
+                "sla": {"ttft": 1000, "itl": 30, "isl": 2000, "osl": 200}, "sweep": {"any": [1, 2.5]}}}}}
+        self.api.create(old, self.space)
+        eventually(lambda: (self.api.get("DynamoGraphDeploymentRequest", "old", self.space).get("status") or {}).get("phase")
+                   in ("Ready", "Failed"), "the request is over", 180)
+        new = self.api.get("DynamoGraphDeploymentRequest", "old", self.space)
+        self.assertEqual((new["status"]["phase"], new["spec"]["sla"], new["spec"]["workload"]),
+                         ("Ready", {"ttft": 1000, "itl": 30}, {"isl": 2000, "osl": 200}))
+        self.assertEqual(new["status"]["profilingResults"]["selectedConfig"]["metadata"]["name"], "mine")
+        again = self.api.get("DynamoGraphDeploymentRequest", "old", self.space, "v1alpha1")
+        self.assertEqual(again["spec"], old["spec"])
+        self.assertEqual((again["status"]["state"], again["status"]["generatedDeployment"]["kind"]), ("Ready", "DynamoGraphDeployment"))
+
     def test_a_request_that_cannot_be_met_says_why(self):
         bad = json.loads(json.dumps(REQUEST))
         bad["spec"]["model"] = "nobody/knows-this"
