@@ -93,7 +93,7 @@ const std::vector<Command> kCommands = {
                  {"--peers", "--indexer: URLs to fetch a first state from, in this order"},
                  {"--indexer-peers", "--select: the same, of indexers"},
                  {"--replica-sync-port",
-                  "--slots, --select: tell others what is booked, on this gRPC port; 0 = any"},
+                  "--slots, --select: publish bookings, on this gRPC port; 0 = any"},
                  {"--replica-sync-peers", "--slots, --select: others to ask, tcp://HOST:PORT,…"},
                  {"--selection-cache-ttl-secs",
                   "--select: how long a selection can be booked [120]"},
@@ -391,7 +391,7 @@ const std::vector<Command> kCommands = {
          "ACTION is one of:\n"
          "render   prints what the operator would make of manifests, without a cluster\n"
          "diff     prints what the operator would change in the cluster for manifests; "
-         "status 1: something, 2: it cannot be told\n"
+         "status 1: something, 2: unknown\n"
          "convert  prints manifests in the other API version (--to)\n"
          "crds     prints the CustomResourceDefinitions\n\n"
          "  stator operator --kubeconfig ~/.kube/config --namespace llm\n"
@@ -613,7 +613,7 @@ const std::vector<Command> kCommands = {
      .description =
          "Looks at the metrics of frontends (or a Prometheus, or forward passes), decides, and has "
          "a\n"
-         "connector do it; /planner tells what and why, / is a page. --dry-run replays a request "
+         "connector do it; /planner shows what and why, / is a page. --dry-run replays a request "
          "trace\n"
          "on a simulated fleet whose size a policy decides, and prints missed goals, GPU-seconds "
          "and\n"

@@ -79,7 +79,7 @@ std::vector<CommandOption> sim_options() {
   std::vector<CommandOption> options = {
       {"--config", "YAML file with settings: trace: {sort: true}, fleet: {workers: 8}"},
       {"--sweep", "PARAMETER=VALUE,VALUE: simulate each; again for further ones", false, true},
-      {"--compare", "PARAMETER=VALUE,VALUE: simulate both and tell the difference"},
+      {"--compare", "PARAMETER=VALUE,VALUE: simulate both and show the difference"},
       {"--fault",
        "TRACE is a model folder: a small cluster under these faults (crash,partition; or all)"},
       {"--seeds", "with --fault: so many seeds in a row, quietly [1]"}};

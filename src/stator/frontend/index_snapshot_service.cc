@@ -62,7 +62,7 @@ Status IndexSnapshotService::read() {
   }
   if (!snapshots) {
     unreadable_.add();
-    log::warn("router", "the index snapshot is not used; workers will tell again what they hold",
+    log::warn("router", "the index snapshot is not used; workers will report again what they hold",
               {{"file", config_.snapshot_path}, {"why", snapshots.error().message()}});
     return {};
   }
@@ -93,7 +93,7 @@ void IndexSnapshotService::restore(const ServedModel& model, router::RouterServi
                               : Error(Code::kInvalidArgument, "its blocks have another size now");
   if (!restored) {
     unreadable_.add();
-    log::warn("router", "the index snapshot is not used; workers will tell again what they hold",
+    log::warn("router", "the index snapshot is not used; workers will report again what they hold",
               {{"model", model.name}, {"why", restored.error().message()}});
     return;
   }

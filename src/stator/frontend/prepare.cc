@@ -575,7 +575,7 @@ ApiStatus apply_prompt_logprobs(GenerationPlan& plan, std::optional<uint32_t> al
   if (!plan.model->prompt_logprobs) {
     return api::unsupported_error(name,
                                   fmt::format("{} is not supported: this model's engine does not "
-                                              "tell log-probabilities of prompts",
+                                              "report log-probabilities of prompts",
                                               wish));
   }
   if (alternatives) {

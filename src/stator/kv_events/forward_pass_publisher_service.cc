@@ -26,9 +26,10 @@ class Service final : public ForwardPassPublisher {
         subject_(forward_passes_subject(record.key.namespace_name, record.key.component)),
         published_(metrics.counter("stator_forward_passes_published_total",
                                    "forward passes given to the broker")),
-        dropped_(metrics.counter("stator_forward_passes_dropped_total",
-                                 "forward passes that nobody was told: the broker was away or they "
-                                 "came too fast")) {
+        dropped_(
+            metrics.counter("stator_forward_passes_dropped_total",
+                            "forward passes that were not published: the broker was away or they "
+                            "came too fast")) {
     passes_.start();
     thread_ = net::Thread("passes", [this] { run(); });
   }

@@ -19,7 +19,7 @@ class LossyConnection final : public NatsConnection {
       : nats_(nats), faults_(faults), random_(faults.seed) {
     const auto count = [&](const char* kind) {
       return metrics.counter("stator_sim_faults_total",
-                             "faults that a simulated engine was told to have", {{"kind", kind}});
+                             "faults that a simulated engine was set to have", {{"kind", kind}});
     };
     lost_ = count("lose_events");
     repeated_ = count("repeat_events");

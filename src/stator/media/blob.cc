@@ -78,7 +78,7 @@ Result<BlobPtr> make_blob(inference::MediaKind kind, RawMedia raw, const MediaCo
   if (kind == inference::MediaKind::kImage) {
     const auto size = read_image_size(raw.bytes);
     if (!size) {
-      return refuse(fmt::format("is {} without a header that tells its size", blob.type));
+      return refuse(fmt::format("is {} without a header that has its size", blob.type));
     }
     if (uint64_t{size->width} * size->height > config.image_pixels_max) {
       return refuse(

@@ -20,11 +20,11 @@ Result<std::unique_ptr<HttpPort>> HttpPort::open(ShardSet& shards, const HttpSer
                                                  std::span<HttpHandler* const> handlers,
                                                  Metrics& metrics, PortJoin join) {
   STATOR_ASSERT(handlers.size() == shards.count(), "one handler per shard");
-  STATOR_TRY(auto line, PortLine::open({.host = config.host,
-                                        .port = config.port,
-                                        .sockets = shards.count(),
-                                        .join = join == PortJoin::kYes},
-                                       metrics));
+  STATOR_TRY(auto line, SharedPort::open({.host = config.host,
+                                          .port = config.port,
+                                          .sockets = shards.count(),
+                                          .join = join == PortJoin::kYes},
+                                         metrics));
   auto port = std::unique_ptr<HttpPort>(new HttpPort(shards, std::move(line)));
   HttpServerConfig shared = config;
   shared.budgets = std::make_shared<HttpBudgets>(config, metrics);
@@ -37,7 +37,7 @@ Result<std::unique_ptr<HttpPort>> HttpPort::open(ShardSet& shards, const HttpSer
   return port;
 }
 
-HttpPort::HttpPort(ShardSet& shards, std::unique_ptr<PortLine> line)
+HttpPort::HttpPort(ShardSet& shards, std::unique_ptr<SharedPort> line)
     : shards_(shards), line_(std::move(line)) {}
 
 HttpPort::~HttpPort() {

@@ -10,7 +10,7 @@
 #include "stator/core/metrics.h"
 #include "stator/core/result.h"
 #include "stator/net/http_server.h"
-#include "stator/net/port_line.h"
+#include "stator/net/shared_port.h"
 
 namespace stator::net {
 
@@ -22,7 +22,7 @@ class SharedServer;
 enum class PortJoin : uint8_t { kNo, kYes };
 
 /// An HTTP port: a server per shard, and the way in and out of it beside other processes that serve
-/// the same port (port_line.h).
+/// the same port (shared_port.h).
 ///
 ///   STATOR_TRY(auto port, HttpPort::open(shards, config, handlers, metrics, PortJoin::kYes));
 ///   shards.start();  port->start();
@@ -66,13 +66,13 @@ class HttpPort {
   size_t open_exchanges() const;
 
  private:
-  HttpPort(ShardSet& shards, std::unique_ptr<PortLine> line);
+  HttpPort(ShardSet& shards, std::unique_ptr<SharedPort> line);
   template <typename Task>
   void on_each(const Task& task);
   void leave_line();
 
   ShardSet& shards_;
-  const std::unique_ptr<PortLine> line_;
+  const std::unique_ptr<SharedPort> line_;
   std::vector<std::unique_ptr<detail::SharedServer>> servers_;
 };
 

@@ -66,9 +66,10 @@ void describe_limits(ConfigSchema& schema, RouterConfig& config) {
 
 /// What frontends tell each other.
 void describe_replicas(ConfigSchema& schema, ReplicaConfig& replicas) {
-  schema.boolean("router.replica_sync", replicas.enabled,
-                 "tell the frontends found through discovery what was booked, and count theirs",
-                 {.env_peer = "DYN_ROUTER_REPLICA_SYNC"});
+  schema.boolean(
+      "router.replica_sync", replicas.enabled,
+      "publish what was booked to the frontends found through discovery, and count theirs",
+      {.env_peer = "DYN_ROUTER_REPLICA_SYNC"});
   schema.text("router.replica_sync_host", replicas.host,
               "address of the service for that, as other frontends reach it");
   schema.integer("router.replica_sync_port", replicas.port, 0, 65535, "its port, 0 = any free one");
@@ -146,10 +147,11 @@ void describe(ConfigSchema& schema, RouterConfig& config) {
   schema.choice("router.prefill_load_model", config.prefill_load_model, {"none", "learned"},
                 "whether prompts queued at a worker shrink with time, by the speeds learned",
                 {.env_peer = "DYN_ROUTER_PREFILL_LOAD_MODEL"});
-  schema.boolean("router.use_kv_events", config.use_kv_events,
-                 "follow what workers tell of their KV caches; false = guess from what was sent to "
-                 "them (router.ttl)",
-                 {.env_peer = "DYN_ROUTER_USE_KV_EVENTS"});
+  schema.boolean(
+      "router.use_kv_events", config.use_kv_events,
+      "follow what workers publish of their KV caches; false = guess from what was sent to "
+      "them (router.ttl)",
+      {.env_peer = "DYN_ROUTER_USE_KV_EVENTS"});
   schema.text("router.policy_config", config.policy_config,
               "YAML file with classes of requests: each with a queue, limits and a share of its "
               "own (docs/reference/policy_classes.md); read once at start",

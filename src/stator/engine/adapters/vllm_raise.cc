@@ -60,7 +60,7 @@ class PromptReader {
     JsonArray positions;
     if (!find_array(event.choice, "prompt_logprobs", positions) &&
         !find_array(event.root, "prompt_logprobs", positions)) {
-      return Error(Code::kCorrupt, "vLLM told no log-probabilities of the prompt");
+      return Error(Code::kCorrupt, "vLLM sent no log-probabilities of the prompt");
     }
     size_t at = 0;
     for (const JsonElement position : positions) {

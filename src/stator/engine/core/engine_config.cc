@@ -159,7 +159,7 @@ Status validate(const inference::EngineRequest& request, const EngineConfig& con
   if (request.prompt_logprobs && !config.prompt_logprobs) {
     return Error(
         Code::kUnsupported,
-        fmt::format("engine '{}' does not tell log-probabilities of prompts", config.kind));
+        fmt::format("engine '{}' does not report log-probabilities of prompts", config.kind));
   }
   if (request.prompt_logprobs && (!request.sampling.logprobs || request.generated > 0 ||
                                   request.phase != inference::Phase::kWhole)) {

@@ -32,7 +32,7 @@ struct FaultMetrics {
   explicit FaultMetrics(Metrics& metrics) {
     const auto count = [&](const char* kind) {
       return metrics.counter("stator_sim_faults_total",
-                             "faults that a simulated engine was told to have", {{"kind", kind}});
+                             "faults that a simulated engine was set to have", {{"kind", kind}});
     };
     refused = count("refuse");
     failed = count("fail");

@@ -54,7 +54,7 @@ class EngineHost::Rank final : public engine::EngineSink, public kv::EventLogLis
 
   EngineHost& host_;
   const uint32_t index_;
-  BlockBook book_;
+  PublishedBlocks book_;
   std::unique_ptr<engine::Engine> engine_;
   engine::SessionId session_{0};
   uint64_t next_event_ = 1;

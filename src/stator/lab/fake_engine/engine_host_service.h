@@ -9,9 +9,9 @@
 #include "stator/core/metrics.h"
 #include "stator/core/result.h"
 #include "stator/engine/api/engine.h"
-#include "stator/lab/fake_engine/block_book.h"
 #include "stator/lab/fake_engine/fake_config.h"
 #include "stator/lab/fake_engine/generation.h"
+#include "stator/lab/fake_engine/published_blocks.h"
 #include "stator/net/shard.h"
 
 namespace stator::fake_engine {

@@ -137,28 +137,28 @@ void EventPublisher::wake() {
   sockets_->wake_out.send(zmq::str_buffer("w"), zmq::send_flags::dontwait);
 }
 
-void EventPublisher::publish(std::string payload, FaultDesk::Batch fate) {
+void EventPublisher::publish(std::string payload, PendingFaults::Batch fate) {
   const MutexLock lock(mutex_);
   Numbered batch{.sequence = next_sequence_++, .payload = std::move(payload)};
-  if (fate == FaultDesk::Batch::kLose) {
+  if (fate == PendingFaults::Batch::kLose) {
     return;
   }
   kept_.push_back(batch);
   while (kept_.size() > config_.buffer_steps) {
     kept_.pop_front();
   }
-  if (fate == FaultDesk::Batch::kDrop) {
+  if (fate == PendingFaults::Batch::kDrop) {
     return;
   }
   if (queue_.size() >= config_.queue_max) {
     dropped_.add();
     return;
   }
-  if (fate == FaultDesk::Batch::kHoldBack && !held_back_) {
+  if (fate == PendingFaults::Batch::kHoldBack && !held_back_) {
     held_back_ = std::move(batch);
     return;
   }
-  if (fate == FaultDesk::Batch::kDuplicate) {
+  if (fate == PendingFaults::Batch::kDuplicate) {
     queue_.push_back(batch);
   }
   queue_.push_back(std::move(batch));

@@ -42,7 +42,7 @@ class EventPublisher {
   EventPublisher(const EventPublisher&) = delete;
   EventPublisher& operator=(const EventPublisher&) = delete;
 
-  void publish(std::string payload, FaultDesk::Batch fate = FaultDesk::Batch::kSend);
+  void publish(std::string payload, PendingFaults::Batch fate = PendingFaults::Batch::kSend);
   /// The next batch is number 0 again and nothing older can be replayed.
   void restart_sequence();
   void mute_replay(bool muted);

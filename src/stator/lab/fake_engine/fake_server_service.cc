@@ -53,7 +53,7 @@ class Server final : public FakeServer, public net::HttpHandler {
   const std::shared_ptr<const FakeModel> model_;
   Metrics& metrics_;
   Random random_;
-  FaultDesk faults_;
+  PendingFaults faults_;
   net::ShardSet shards_;
   std::unique_ptr<KvPublishing> events_;
   std::unique_ptr<EngineHost> host_;

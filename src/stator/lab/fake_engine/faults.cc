@@ -141,7 +141,7 @@ Result<Fault> parse_fault(std::string_view text) {
   return fault;
 }
 
-Status FaultDesk::add(Fault fault) {
+Status PendingFaults::add(Fault fault) {
   if (faults_.size() >= kFaultsMax) {
     return Error(Code::kOverloaded,
                  fmt::format("{} faults wait already; DELETE /fault first", kFaultsMax));
@@ -150,7 +150,7 @@ Status FaultDesk::add(Fault fault) {
   return {};
 }
 
-Fault FaultDesk::take_for_request(std::string_view path) {
+Fault PendingFaults::take_for_request(std::string_view path) {
   for (auto it = faults_.begin(); it != faults_.end(); ++it) {
     if (!is_about_requests(it->kind) || !concerns(*it, path)) {
       continue;
@@ -170,7 +170,7 @@ Fault FaultDesk::take_for_request(std::string_view path) {
   return {};
 }
 
-FaultDesk::Batch FaultDesk::take_for_batch() {
+PendingFaults::Batch PendingFaults::take_for_batch() {
   ++batches_;
   for (auto it = faults_.begin(); it != faults_.end(); ++it) {
     if (!is_about_batches(it->kind) || batches_ % it->every != 0) {
@@ -196,7 +196,7 @@ FaultDesk::Batch FaultDesk::take_for_batch() {
   return Batch::kSend;
 }
 
-bool FaultDesk::take_once(FaultKind kind) {
+bool PendingFaults::take_once(FaultKind kind) {
   const auto found = std::ranges::find(faults_, kind, &Fault::kind);
   if (found == faults_.end()) {
     return false;
@@ -205,16 +205,16 @@ bool FaultDesk::take_once(FaultKind kind) {
   return true;
 }
 
-uint32_t FaultDesk::block_size() const {
+uint32_t PendingFaults::block_size() const {
   const auto found = std::ranges::find(faults_, FaultKind::kBlockSize, &Fault::kind);
   return found == faults_.end() ? 0 : found->value;
 }
 
-bool FaultDesk::replay_muted() const {
+bool PendingFaults::replay_muted() const {
   return std::ranges::find(faults_, FaultKind::kMuteReplay, &Fault::kind) != faults_.end();
 }
 
-Duration FaultDesk::replay_delay() const {
+Duration PendingFaults::replay_delay() const {
   const auto found = std::ranges::find(faults_, FaultKind::kDelayReplay, &Fault::kind);
   return found == faults_.end() ? Duration::zero() : found->delay;
 }

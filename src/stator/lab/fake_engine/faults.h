@@ -53,7 +53,7 @@ struct Fault {
 Result<Fault> parse_fault(std::string_view json);
 
 /// Decides which request and which event batch is hit. Pure; one thread. At most kFaultsMax wait.
-class FaultDesk {
+class PendingFaults {
  public:
   static constexpr size_t kFaultsMax = 256;
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "stator/inference/sampling.h"
-#include "stator/lab/fake_engine/block_book.h"
+#include "stator/lab/fake_engine/published_blocks.h"
 #include "stator/lab/fake_engine/vocabulary.h"
 
 namespace stator::fake_engine {

@@ -7,8 +7,8 @@
 namespace stator::fake_engine {
 
 Result<std::unique_ptr<KvPublishing>> KvPublishing::create(const FakeConfig& config,
-                                                           FaultDesk& faults, const Clock& clock,
-                                                           Metrics& metrics) {
+                                                           PendingFaults& faults,
+                                                           const Clock& clock, Metrics& metrics) {
   auto out = std::unique_ptr<KvPublishing>(new KvPublishing(config, faults, clock));
   for (uint32_t rank = 0; rank < config.dp_size; ++rank) {
     STATOR_TRY(auto publisher,

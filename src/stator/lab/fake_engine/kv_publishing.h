@@ -19,8 +19,9 @@ namespace stator::fake_engine {
 class KvPublishing final : public EventOutlet {
  public:
   /// `faults` and `clock` outlive it. kInvalidArgument naming the endpoint.
-  static Result<std::unique_ptr<KvPublishing>> create(const FakeConfig& config, FaultDesk& faults,
-                                                      const Clock& clock, Metrics& metrics);
+  static Result<std::unique_ptr<KvPublishing>> create(const FakeConfig& config,
+                                                      PendingFaults& faults, const Clock& clock,
+                                                      Metrics& metrics);
 
   void on_events(WireBatch batch) override;
   /// Acts on faults that are not about a single batch. Call after a fault was added.
@@ -30,11 +31,11 @@ class KvPublishing final : public EventOutlet {
   uint32_t ranks() const { return static_cast<uint32_t>(publishers_.size()); }
 
  private:
-  KvPublishing(const FakeConfig& config, FaultDesk& faults, const Clock& clock)
+  KvPublishing(const FakeConfig& config, PendingFaults& faults, const Clock& clock)
       : config_(config), faults_(faults), clock_(clock), cleared_(config.dp_size, false) {}
 
   const FakeConfig& config_;
-  FaultDesk& faults_;
+  PendingFaults& faults_;
   const Clock& clock_;
   std::vector<std::unique_ptr<EventPublisher>> publishers_;
   /// vLLM says that everything was cleared only with the next batch that says something else.

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "stator/inference/media.h"
-#include "stator/lab/fake_engine/block_book.h"
 #include "stator/lab/fake_engine/fake_config.h"
+#include "stator/lab/fake_engine/published_blocks.h"
 
 namespace stator::fake_engine {
 

@@ -24,7 +24,7 @@ struct ServerContext {
   const FakeModel& model;
   net::Shard& shard;
   EngineHost& host;
-  FaultDesk& faults;
+  PendingFaults& faults;
   AnswerBook& answers;
   Random& random;
   KvPublishing* events = nullptr;         ///< null: this dialect has none over ZeroMQ

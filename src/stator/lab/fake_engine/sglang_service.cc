@@ -7,8 +7,8 @@
 
 #include "stator/lab/fake_engine/json_read.h"
 #include "stator/lab/fake_engine/kv_publishing.h"
+#include "stator/lab/fake_engine/meeting_rooms.h"
 #include "stator/lab/fake_engine/plain_answer.h"
-#include "stator/lab/fake_engine/room_desk.h"
 #include "stator/lab/fake_engine/sglang_info.h"
 #include "stator/lab/fake_engine/side_channel_service.h"
 
@@ -116,7 +116,7 @@ class SglangService final : public DialectService {
   ServerContext& context_;
   PlainCounters counters_;
   SglangAdapters adapters_;
-  RoomDesk rooms_;
+  MeetingRooms rooms_;
   Bootstrap bootstrap_;
   std::unique_ptr<net::HttpServer> bootstrap_http_;
   std::unique_ptr<SideChannel> channel_;
@@ -286,9 +286,9 @@ PlainHooks SglangService::prefill_leg(std::string room) {
                   });
                   static_cast<void>(posted);
                 });
-                if (entered == RoomDesk::Entered::kDuplicate) {
+                if (entered == MeetingRooms::Entered::kDuplicate) {
                   std::raise(SIGKILL);  // two live requests in one room end the real engine
-                } else if (entered == RoomDesk::Entered::kFull) {
+                } else if (entered == MeetingRooms::Entered::kFull) {
                   fail("too many prefill requests wait for their decode side");
                 } else {
                   const Duration wait = context_.config.handoff.bootstrap_wait;

@@ -12,7 +12,7 @@
 #include "stator/core/mutex.h"
 #include "stator/core/result.h"
 #include "stator/lab/fake_engine/fake_config.h"
-#include "stator/lab/fake_engine/handoff_desk.h"
+#include "stator/lab/fake_engine/open_handoffs.h"
 #include "stator/net/thread.h"
 
 namespace stator::fake_engine {

@@ -86,8 +86,8 @@ class TrtllmService final : public DialectService {
         events_(context.config.dp_size, context.config.engine.total_blocks,
                 context.model.max_model_len, kEventsMax),
         engine_id_(random_hex(context.random, 8)),
-        desk_(context.config.engine.total_blocks, context.config.handoff.lease,
-              context.config.handoff.open_max) {}
+        open_handoffs_(context.config.engine.total_blocks, context.config.handoff.lease,
+                       context.config.handoff.open_max) {}
 
   Status open() {
     STATOR_TRY(channel_, SideChannel::create(
@@ -97,7 +97,7 @@ class TrtllmService final : public DialectService {
                                  return ClaimOutcome::kRefused;
                                }
                                const MutexLock lock(mutex_);
-                               return desk_.claim(request, context_.shard.clock().now());
+                               return open_handoffs_.claim(request, context_.shard.clock().now());
                              },
                              context_.shard.clock()));
     return {};
@@ -110,7 +110,7 @@ class TrtllmService final : public DialectService {
   void apply_faults() override {
     if (context_.faults.take_expire_handoffs()) {
       const MutexLock lock(mutex_);
-      desk_.expire_all();
+      open_handoffs_.expire_all();
     }
   }
   void stop() override { channel_.reset(); }
@@ -238,7 +238,7 @@ class TrtllmService final : public DialectService {
     const uint32_t size = context_.config.engine.block_size;
     {
       const MutexLock lock(mutex_);
-      desk_.offer(std::to_string(id), (tokens + size - 1) / size, context_.shard.now());
+      open_handoffs_.offer(std::to_string(id), (tokens + size - 1) / size, context_.shard.now());
     }
     std::string out;
     json::Writer json(out);
@@ -293,8 +293,8 @@ class TrtllmService final : public DialectService {
   uint64_t next_context_ = 1;
   uint64_t iteration_ = 0;
   uint64_t reported_tokens_ = 0;
-  Mutex mutex_;  // the side channel's thread asks the desk, too
-  HandoffDesk desk_ STATOR_GUARDED_BY(mutex_);
+  Mutex mutex_;  // the side channel's thread asks for hand-offs, too
+  OpenHandoffs open_handoffs_ STATOR_GUARDED_BY(mutex_);
   std::unique_ptr<SideChannel> channel_;
 };
 

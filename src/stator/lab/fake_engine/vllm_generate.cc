@@ -265,7 +265,7 @@ class VllmAnswer final : public Answer {
     HandoffOffer offer;
     {
       const MutexLock lock(state_.desk_mutex);
-      offer = state_.desk->offer(engine_request_id_, blocks, context_.shard.now());
+      offer = state_.open_handoffs->offer(engine_request_id_, blocks, context_.shard.now());
     }
     std::string out;
     json::Writer json(out);

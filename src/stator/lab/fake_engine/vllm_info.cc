@@ -81,10 +81,10 @@ std::string metrics_text(ServerContext& context, VllmState& state) {
                       .running_adapters = adapters};
     if (rank == 0) {
       const MutexLock lock(state.desk_mutex);
-      state.desk->expire(context.shard.now());
-      gauges.handoffs = {.pinned_blocks = state.desk->pinned_blocks(),
-                         .expired = state.desk->expired(),
-                         .late_claims = state.desk->late_claims()};
+      state.open_handoffs->expire(context.shard.now());
+      gauges.handoffs = {.pinned_blocks = state.open_handoffs->pinned_blocks(),
+                         .expired = state.open_handoffs->expired(),
+                         .late_claims = state.open_handoffs->late_claims()};
     }
     out += render_vllm_metrics(context.config, state.counters[rank], gauges);
   }

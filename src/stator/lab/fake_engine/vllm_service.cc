@@ -28,8 +28,8 @@ class VllmService final : public DialectService {
                                    hex.substr(12, 4), hex.substr(16, 4), hex.substr(20));
     state_.counters.resize(config.dp_size);
     const MutexLock lock(state_.desk_mutex);
-    state_.desk = std::make_unique<HandoffDesk>(config.engine.total_blocks, config.handoff.lease,
-                                                config.handoff.open_max);
+    state_.open_handoffs = std::make_unique<OpenHandoffs>(
+        config.engine.total_blocks, config.handoff.lease, config.handoff.open_max);
   }
 
   Status open_side_channel() {
@@ -41,7 +41,7 @@ class VllmService final : public DialectService {
                        return ClaimOutcome::kRefused;
                      }
                      const MutexLock lock(state_.desk_mutex);
-                     return state_.desk->claim(request_id, context_.shard.clock().now());
+                     return state_.open_handoffs->claim(request_id, context_.shard.clock().now());
                    },
                    context_.shard.clock()));
     return {};
@@ -59,7 +59,7 @@ class VllmService final : public DialectService {
   void apply_faults() override {
     if (context_.faults.take_expire_handoffs()) {
       const MutexLock lock(state_.desk_mutex);
-      state_.desk->expire_all();
+      state_.open_handoffs->expire_all();
     }
   }
   std::string announcement() const override {

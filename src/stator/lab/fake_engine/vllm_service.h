@@ -9,7 +9,7 @@
 
 #include "stator/core/mutex.h"
 #include "stator/lab/fake_engine/dialect_service.h"
-#include "stator/lab/fake_engine/handoff_desk.h"
+#include "stator/lab/fake_engine/open_handoffs.h"
 #include "stator/lab/fake_engine/side_channel_service.h"
 #include "stator/lab/fake_engine/vllm_metrics.h"
 #include "stator/lab/fake_engine/vllm_request.h"
@@ -17,7 +17,7 @@
 namespace stator::fake_engine {
 
 /// What a fake vLLM remembers between requests. Shared by its routes and answers; on the loop,
-/// except `desk`, which the side channel's thread asks, too.
+/// except `open_handoffs`, which the side channel's thread asks, too.
 struct VllmState {
   std::vector<std::string> names;          ///< base model, then adapters
   std::vector<std::string> adapter_paths;  ///< parallel to names, from 1
@@ -28,7 +28,7 @@ struct VllmState {
   bool paused = false;
 
   Mutex desk_mutex;
-  std::unique_ptr<HandoffDesk> desk STATOR_GUARDED_BY(desk_mutex);
+  std::unique_ptr<OpenHandoffs> open_handoffs STATOR_GUARDED_BY(desk_mutex);
   std::unique_ptr<SideChannel> channel;
 
   bool parked() const { return sleep_level > 0 || paused; }

@@ -34,10 +34,11 @@ void describe_fleet(ConfigSchema& schema, SimConfig& c) {
   schema.integer("fleet.prefill_workers", c.prefill_workers, 0, kWorkersMax,
                  "further ones that compute the prompts, 0 = no split",
                  {.flag = "prefill-workers"});
-  schema.integer("fleet.router_replicas", c.router_replicas, 1, 256,
-                 "routers that take turns with the requests and tell each other what they booked, "
-                 "every --router-replica-sync-interval",
-                 {.flag = "router-replicas"});
+  schema.integer(
+      "fleet.router_replicas", c.router_replicas, 1, 256,
+      "routers that take turns with the requests and publish to each other what they booked, "
+      "every --router-replica-sync-interval",
+      {.flag = "router-replicas"});
   schema.integer("fleet.gpus_per_worker", c.gpus_per_worker, 1, 1 << 20, "for GPU hours",
                  {.flag = "gpus-per-worker"});
   schema.number("fleet.link_gb_per_s", c.link_gb_per_s, 1e-6, 1e9,

@@ -107,7 +107,7 @@ void read_field(Reader& r, std::string_view key, const Path& path) {
     r.top_logprobs = r.in.integer<uint32_t>(path, 0, api::kMaxTopLogprobs).value_or(0);
   } else if (key == "logprob_start_len") {
     if (const auto start = r.in.integer<int64_t>(path, -1, INT32_MAX); start.value_or(-1) != -1) {
-      r.in.violation(path, "must be -1: prompts' log-probabilities are not told here");
+      r.in.violation(path, "must be -1: prompts' log-probabilities are not reported here");
     }
   } else if (key == "rid") {
     r.rid = r.in.string(path).value_or("");

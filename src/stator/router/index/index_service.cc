@@ -65,12 +65,13 @@ IndexService::Instruments::Instruments(Metrics& metrics)
       bytes(metrics.gauge("stator_router_index_bytes", "memory of the KV index")),
       private_names(metrics.gauge("stator_router_index_private_names",
                                   "block ids kept for workers whose ids differ from the others'")),
-      restored_workers(metrics.gauge("stator_router_index_restored_workers",
-                                     "workers known from a snapshot that have not told what they "
-                                     "hold themselves")),
+      restored_workers(
+          metrics.gauge("stator_router_index_restored_workers",
+                        "workers known from a snapshot that have not reported what they "
+                        "hold themselves")),
       unheard_workers(metrics.gauge("dynamo_component_router_kv_event_source_mismatch_workers",
-                                    "workers (with their ranks) that should tell what they have "
-                                    "cached and have not told anything yet")),
+                                    "workers (with their ranks) that should publish what they have "
+                                    "cached and have not published anything yet")),
       duplicate_stores(metrics.counter("kv_cache_event_warnings", kWarningHelp,
                                        {{"warning_kind", "duplicate_store"}})),
       differing_names(metrics.counter("kv_cache_event_warnings", kWarningHelp,

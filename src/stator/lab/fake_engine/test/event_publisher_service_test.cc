@@ -102,10 +102,10 @@ TEST(EventPublisher, FaultsHitTheLiveStreamAndReplayAsTheySay) {
   }
   live.set(zmq::sockopt::rcvtimeo, kPatienceMs);
 
-  (*publisher)->publish("dropped", FaultDesk::Batch::kDrop);
-  (*publisher)->publish("lost", FaultDesk::Batch::kLose);
-  (*publisher)->publish("twice", FaultDesk::Batch::kDuplicate);
-  (*publisher)->publish("late", FaultDesk::Batch::kHoldBack);
+  (*publisher)->publish("dropped", PendingFaults::Batch::kDrop);
+  (*publisher)->publish("lost", PendingFaults::Batch::kLose);
+  (*publisher)->publish("twice", PendingFaults::Batch::kDuplicate);
+  (*publisher)->publish("late", PendingFaults::Batch::kHoldBack);
   (*publisher)->publish("early");
 
   std::vector<std::string> heard;

@@ -16,52 +16,52 @@ Fault parsed(std::string_view json) {
 }
 
 TEST(Faults, HitTheWantedRequestsOnly) {
-  FaultDesk desk;
-  ASSERT_TRUE(desk.add(
+  PendingFaults faults;
+  ASSERT_TRUE(faults.add(
       parsed(R"({"kind":"close","path":"/v1/completions","after_tokens":3,"skip":1,"times":2})")));
 
-  EXPECT_EQ(desk.take_for_request("/health").kind, FaultKind::kNone);
-  EXPECT_EQ(desk.take_for_request("/v1/completions").kind, FaultKind::kNone);
-  EXPECT_EQ(desk.take_for_request("/v1/completions").kind, FaultKind::kClose);
-  EXPECT_EQ(desk.take_for_request("/v1/completions").after_tokens, 3U);
-  EXPECT_EQ(desk.take_for_request("/v1/completions").kind, FaultKind::kNone);
-  EXPECT_TRUE(desk.waiting().empty());
+  EXPECT_EQ(faults.take_for_request("/health").kind, FaultKind::kNone);
+  EXPECT_EQ(faults.take_for_request("/v1/completions").kind, FaultKind::kNone);
+  EXPECT_EQ(faults.take_for_request("/v1/completions").kind, FaultKind::kClose);
+  EXPECT_EQ(faults.take_for_request("/v1/completions").after_tokens, 3U);
+  EXPECT_EQ(faults.take_for_request("/v1/completions").kind, FaultKind::kNone);
+  EXPECT_TRUE(faults.waiting().empty());
 }
 
 TEST(Faults, WithoutAPathOnlyGeneratingRequestsAreCutShort) {
-  FaultDesk desk;
-  ASSERT_TRUE(desk.add(parsed(R"({"kind":"hang"})")));
-  EXPECT_EQ(desk.take_for_request("/metrics").kind, FaultKind::kNone);
-  EXPECT_EQ(desk.take_for_request("/generate").kind, FaultKind::kHang);
-  ASSERT_TRUE(desk.add(parsed(R"({"kind":"status"})")));
-  EXPECT_EQ(desk.take_for_request("/metrics").kind, FaultKind::kStatus);
+  PendingFaults faults;
+  ASSERT_TRUE(faults.add(parsed(R"({"kind":"hang"})")));
+  EXPECT_EQ(faults.take_for_request("/metrics").kind, FaultKind::kNone);
+  EXPECT_EQ(faults.take_for_request("/generate").kind, FaultKind::kHang);
+  ASSERT_TRUE(faults.add(parsed(R"({"kind":"status"})")));
+  EXPECT_EQ(faults.take_for_request("/metrics").kind, FaultKind::kStatus);
 }
 
 TEST(Faults, BatchesAreHitByTurns) {
-  FaultDesk desk;
-  ASSERT_TRUE(desk.add(parsed(R"({"kind":"drop_events","every":2,"times":0})")));
+  PendingFaults faults;
+  ASSERT_TRUE(faults.add(parsed(R"({"kind":"drop_events","every":2,"times":0})")));
 
-  EXPECT_EQ(desk.take_for_batch(), FaultDesk::Batch::kSend);
-  EXPECT_EQ(desk.take_for_batch(), FaultDesk::Batch::kDrop);
-  EXPECT_EQ(desk.take_for_batch(), FaultDesk::Batch::kSend);
-  EXPECT_EQ(desk.take_for_batch(), FaultDesk::Batch::kDrop);
+  EXPECT_EQ(faults.take_for_batch(), PendingFaults::Batch::kSend);
+  EXPECT_EQ(faults.take_for_batch(), PendingFaults::Batch::kDrop);
+  EXPECT_EQ(faults.take_for_batch(), PendingFaults::Batch::kSend);
+  EXPECT_EQ(faults.take_for_batch(), PendingFaults::Batch::kDrop);
 }
 
 TEST(Faults, ReplayIsLateUntilItIsForgotten) {
-  FaultDesk desk;
-  EXPECT_EQ(desk.replay_delay(), Duration::zero());
-  ASSERT_TRUE(desk.add(parsed(R"({"kind":"delay_replay","delay_ms":250})")));
-  EXPECT_EQ(desk.replay_delay(), std::chrono::milliseconds(250));
-  desk.clear();
-  EXPECT_EQ(desk.replay_delay(), Duration::zero());
+  PendingFaults faults;
+  EXPECT_EQ(faults.replay_delay(), Duration::zero());
+  ASSERT_TRUE(faults.add(parsed(R"({"kind":"delay_replay","delay_ms":250})")));
+  EXPECT_EQ(faults.replay_delay(), std::chrono::milliseconds(250));
+  faults.clear();
+  EXPECT_EQ(faults.replay_delay(), Duration::zero());
 }
 
 TEST(Faults, AreBounded) {
-  FaultDesk desk;
-  for (size_t i = 0; i < FaultDesk::kFaultsMax; ++i) {
-    ASSERT_TRUE(desk.add(parsed(R"({"kind":"hang"})")));
+  PendingFaults faults;
+  for (size_t i = 0; i < PendingFaults::kFaultsMax; ++i) {
+    ASSERT_TRUE(faults.add(parsed(R"({"kind":"hang"})")));
   }
-  EXPECT_FALSE(desk.add(parsed(R"({"kind":"hang"})")));
+  EXPECT_FALSE(faults.add(parsed(R"({"kind":"hang"})")));
 }
 
 TEST(Faults, ComplaintsNameTheMember) {

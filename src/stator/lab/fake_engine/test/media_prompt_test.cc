@@ -82,7 +82,7 @@ TEST(MediaPrompt, EventsTellPlaceholdersAndDigests) {
   BlockOwner owner;
   const FakeMedium medium = image('x');
   ASSERT_TRUE(place_media(model, {medium}, ids, &owner));
-  BlockBook book(2, 16);
+  PublishedBlocks book(2, 16);
   SequenceTrace trace(2, owner);
   book.append(trace, ids);
   const auto told = book.describe(trace, 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/net/detail/unix_line.h"
+#include "stator/net/detail/unix_socket.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -50,7 +50,7 @@ bool same_user(int fd) {
 
 }  // namespace
 
-Result<FileDescriptor> bind_line(const std::string& name) {
+Result<FileDescriptor> bind_unix(const std::string& name) {
   STATOR_TRY(FileDescriptor fd, open_line());
   const Name at = abstract_name(name);
   if (::bind(fd.get(), std::bit_cast<const sockaddr*>(&at.address), at.length) != 0 ||
@@ -61,7 +61,7 @@ Result<FileDescriptor> bind_line(const std::string& name) {
   return fd;
 }
 
-Result<FileDescriptor> connect_line(const std::string& name) {
+Result<FileDescriptor> connect_unix(const std::string& name) {
   STATOR_TRY(FileDescriptor fd, open_line());
   const Name to = abstract_name(name);
   if (::connect(fd.get(), std::bit_cast<const sockaddr*>(&to.address), to.length) != 0) {
@@ -73,7 +73,7 @@ Result<FileDescriptor> connect_line(const std::string& name) {
   return fd;
 }
 
-std::optional<FileDescriptor> accept_line(int listener) {
+std::optional<FileDescriptor> accept_unix(int listener) {
   FileDescriptor fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!fd.open() || !same_user(fd.get())) {
     return std::nullopt;
@@ -81,7 +81,7 @@ std::optional<FileDescriptor> accept_line(int listener) {
   return fd;
 }
 
-bool send_line(int fd, char word, std::span<const int> passed) {
+bool send_unix(int fd, char word, std::span<const int> passed) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kPassedMax)> control = {};
   iovec data = {.iov_base = &word, .iov_len = 1};
   msghdr message = {};
@@ -100,7 +100,7 @@ bool send_line(int fd, char word, std::span<const int> passed) {
   return ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
 
-LineState receive_line(int fd, LineMessage& received) {
+UnixState receive_unix(int fd, UnixMessage& received) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kPassedMax)> control = {};
   char word = 0;
   iovec data = {.iov_base = &word, .iov_len = 1};
@@ -111,10 +111,10 @@ LineState receive_line(int fd, LineMessage& received) {
   message.msg_controllen = control.size();
   const ssize_t count = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
-    return LineState::kNothing;
+    return UnixState::kNothing;
   }
   if (count <= 0) {
-    return LineState::kEnded;
+    return UnixState::kEnded;
   }
   received.word = word;
   received.passed.clear();
@@ -130,7 +130,7 @@ LineState receive_line(int fd, LineMessage& received) {
       received.passed.emplace_back(passed);
     }
   }
-  return LineState::kMessage;
+  return UnixState::kMessage;
 }
 
 Result<uint16_t> listening_port(int fd) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/lab/fake_engine/block_book.h"
+#include "stator/lab/fake_engine/published_blocks.h"
 
 #include <gtest/gtest.h>
 
@@ -27,8 +27,8 @@ std::vector<kv::KvEvent> stored(const std::vector<TokenId>& prompt, const BlockO
   return {{.event_id = 1, .data = data}};
 }
 
-TEST(BlockBook, StoresCarryTheirTokens) {
-  BlockBook book(kBlockSize, 100);
+TEST(PublishedBlocks, StoresCarryTheirTokens) {
+  PublishedBlocks book(kBlockSize, 100);
   const BlockOwner owner{.lora_name = "ad1", .lora_id = 1, .cache_salt = "salt", .session_id = "s"};
   SequenceTrace trace(kBlockSize, owner);
   const auto prompt = tokens(10, 9);
@@ -46,8 +46,8 @@ TEST(BlockBook, StoresCarryTheirTokens) {
   EXPECT_EQ(store.extra_keys, (std::vector<std::vector<std::string>>{{"ad1", "salt"}, {"ad1"}}));
 }
 
-TEST(BlockBook, BlocksFilledDuringDecodeNameTheirParent) {
-  BlockBook book(kBlockSize, 100);
+TEST(PublishedBlocks, BlocksFilledDuringDecodeNameTheirParent) {
+  PublishedBlocks book(kBlockSize, 100);
   SequenceTrace trace(kBlockSize, {});
   const auto all = tokens(1, 8);
   book.append(trace, std::span(all).first(6));
@@ -64,8 +64,8 @@ TEST(BlockBook, BlocksFilledDuringDecodeNameTheirParent) {
   EXPECT_EQ(store.tokens, tokens(5, 4));
 }
 
-TEST(BlockBook, TwoOwnersAreTwoEvents) {
-  BlockBook book(kBlockSize, 100);
+TEST(PublishedBlocks, TwoOwnersAreTwoEvents) {
+  PublishedBlocks book(kBlockSize, 100);
   SequenceTrace one(kBlockSize, {.session_id = "one"});
   SequenceTrace two(kBlockSize, {.session_id = "two"});
   book.append(one, tokens(1, 4));
@@ -76,8 +76,8 @@ TEST(BlockBook, TwoOwnersAreTwoEvents) {
   EXPECT_EQ(book.translate(events).size(), 2U);
 }
 
-TEST(BlockBook, IsBoundedAndCountsWhatItForgot) {
-  BlockBook book(kBlockSize, 2);
+TEST(PublishedBlocks, IsBoundedAndCountsWhatItForgot) {
+  PublishedBlocks book(kBlockSize, 2);
   SequenceTrace trace(kBlockSize, {});
   book.append(trace, tokens(1, 40));
   EXPECT_EQ(book.size(), 2U);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/lab/fake_engine/block_book.h"
+#include "stator/lab/fake_engine/published_blocks.h"
 
 #include <utility>
 
@@ -45,10 +45,10 @@ SequenceTrace::SequenceTrace(uint32_t block_size, BlockOwner owner)
     : owner_(std::make_shared<const BlockOwner>(std::move(owner))),
       hasher_(block_size, blocks::hash_seed(owner_->lora_name, owner_->cache_salt)) {}
 
-BlockBook::BlockBook(uint32_t block_size, size_t blocks_max)
+PublishedBlocks::PublishedBlocks(uint32_t block_size, size_t blocks_max)
     : block_size_(block_size), blocks_max_(blocks_max) {}
 
-void BlockBook::append(SequenceTrace& trace, std::span<const TokenId> tokens) {
+void PublishedBlocks::append(SequenceTrace& trace, std::span<const TokenId> tokens) {
   const size_t before = trace.hasher_.sequences().size();
   trace.tokens_.insert(trace.tokens_.end(), tokens.begin(), tokens.end());
   trace.hasher_.append(tokens);
@@ -64,7 +64,7 @@ void BlockBook::append(SequenceTrace& trace, std::span<const TokenId> tokens) {
   }
 }
 
-void BlockBook::remember(uint64_t hash, Entry entry) {
+void PublishedBlocks::remember(uint64_t hash, Entry entry) {
   const auto [found, fresh] = entries_.try_emplace(hash);
   found->second = std::move(entry);  // the latest owner is named, as engines do
   if (fresh) {
@@ -76,7 +76,7 @@ void BlockBook::remember(uint64_t hash, Entry entry) {
   }
 }
 
-void BlockBook::add_stored(uint64_t hash, kv::StorageTier tier, std::vector<WireEvent>& out) {
+void PublishedBlocks::add_stored(uint64_t hash, kv::StorageTier tier, std::vector<WireEvent>& out) {
   const auto found = entries_.find(hash);
   if (found == entries_.end()) {
     ++unknown_blocks_;
@@ -104,7 +104,7 @@ void BlockBook::add_stored(uint64_t hash, kv::StorageTier tier, std::vector<Wire
   run->extra_keys.push_back(entry.extra_keys);
 }
 
-std::vector<WireEvent> BlockBook::translate(std::span<const kv::KvEvent> events) {
+std::vector<WireEvent> PublishedBlocks::translate(std::span<const kv::KvEvent> events) {
   std::vector<WireEvent> out;
   last_owner_ = nullptr;
   for (const kv::KvEvent& event : events) {
@@ -128,7 +128,8 @@ std::vector<WireEvent> BlockBook::translate(std::span<const kv::KvEvent> events)
   return out;
 }
 
-std::optional<WireStored> BlockBook::describe(const SequenceTrace& trace, size_t blocks) const {
+std::optional<WireStored> PublishedBlocks::describe(const SequenceTrace& trace,
+                                                    size_t blocks) const {
   const auto hashes = trace.hasher_.sequences();
   if (blocks == 0 || blocks > hashes.size()) {
     return std::nullopt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/net/port_line.h"
+#include "stator/net/shared_port.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "stator/net/detail/unix_line.h"
+#include "stator/net/detail/unix_socket.h"
 #include "stator/net/http_port.h"
 #include "stator/net/http_server.h"
 #include "stator/net/shard.h"
@@ -160,13 +160,13 @@ TEST(HttpPort, AStrangerOnThePortHandsNothingOut) {
   EXPECT_NE(joiner.error.find("in use"), std::string::npos) << joiner.error;
 }
 
-TEST(PortLine, DescriptorsThatAreNoListenersAreRefused) {
-  const auto bound = detail::bind_line("stator-test-" + std::to_string(::getpid()));
+TEST(SharedPort, DescriptorsThatAreNoListenersAreRefused) {
+  const auto bound = detail::bind_unix("stator-test-" + std::to_string(::getpid()));
   ASSERT_TRUE(bound.has_value());
   EXPECT_EQ(detail::listening_port(bound->get()).error().code(), Code::kInvalidArgument);
-  const auto again = detail::bind_line("stator-test-" + std::to_string(::getpid()));
+  const auto again = detail::bind_unix("stator-test-" + std::to_string(::getpid()));
   EXPECT_EQ(again.error().code(), Code::kAlreadyExists);
-  EXPECT_EQ(detail::connect_line("stator-test-nobody").error().code(), Code::kNotFound);
+  EXPECT_EQ(detail::connect_unix("stator-test-nobody").error().code(), Code::kNotFound);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace stator::fake_engine {
 ///
 /// R1  A room is waited for by at most one leg; it is taken once.
 /// R2  At most kRoomsMax legs wait.
-class RoomDesk {
+class MeetingRooms {
  public:
   static constexpr size_t kRoomsMax = 4'096;
 

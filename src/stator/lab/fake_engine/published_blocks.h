@@ -39,7 +39,7 @@ class SequenceTrace {
   SequenceTrace(uint32_t block_size, BlockOwner owner);
 
  private:
-  friend class BlockBook;
+  friend class PublishedBlocks;
   std::shared_ptr<const BlockOwner> owner_;  // shared: the book's entries outlive the trace
   std::vector<TokenId> tokens_;
   blocks::BlockHasher hasher_;
@@ -55,9 +55,9 @@ class SequenceTrace {
 ///
 /// B1  At most `blocks_max` blocks are remembered; the oldest is forgotten first. An event about a
 ///     block that is not known is left out and counted in `unknown_blocks()`.
-class BlockBook {
+class PublishedBlocks {
  public:
-  BlockBook(uint32_t block_size, size_t blocks_max);
+  PublishedBlocks(uint32_t block_size, size_t blocks_max);
 
   void append(SequenceTrace& trace, std::span<const TokenId> tokens);
   /// Consecutive blocks of one owner become one event.

@@ -29,9 +29,9 @@ enum class ClaimOutcome : uint8_t {
 ///
 /// H1  An offer is claimed at most once, and only within its lease.
 /// H2  At most `open_max` offers are open; beyond, the oldest counts as expired.
-class HandoffDesk {
+class OpenHandoffs {
  public:
-  HandoffDesk(uint32_t total_blocks, Duration lease, size_t open_max);
+  OpenHandoffs(uint32_t total_blocks, Duration lease, size_t open_max);
 
   /// Pins blocks for a prompt of `blocks` blocks.
   HandoffOffer offer(std::string request_id, uint32_t blocks, TimePoint now);

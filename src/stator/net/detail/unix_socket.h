@@ -18,22 +18,22 @@ namespace stator::net::detail {
 inline constexpr size_t kPassedMax = 250;
 
 /// A listening socket of that name. kAlreadyExists if somebody has it.
-Result<FileDescriptor> bind_line(const std::string& name);
+Result<FileDescriptor> bind_unix(const std::string& name);
 /// Connects to whoever has the name. kNotFound: nobody; kPermissionDenied: another user.
-Result<FileDescriptor> connect_line(const std::string& name);
+Result<FileDescriptor> connect_unix(const std::string& name);
 /// A connection that waits, if it is the same user's (or root's); none otherwise.
-std::optional<FileDescriptor> accept_line(int listener);
+std::optional<FileDescriptor> accept_unix(int listener);
 
 /// One byte and descriptors. False if the other side is gone or reads nothing.
-bool send_line(int fd, char word, std::span<const int> passed = {});
+bool send_unix(int fd, char word, std::span<const int> passed = {});
 
-struct LineMessage {
+struct UnixMessage {
   char word = 0;
   std::vector<FileDescriptor> passed;
 };
-enum class LineState : uint8_t { kMessage, kNothing, kEnded };
+enum class UnixState : uint8_t { kMessage, kNothing, kEnded };
 /// Never blocks unless the socket does.
-LineState receive_line(int fd, LineMessage& message);
+UnixState receive_unix(int fd, UnixMessage& message);
 
 /// What a passed descriptor listens on; kInvalidArgument if it is not a listening TCP socket.
 Result<uint16_t> listening_port(int fd);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/lab/fake_engine/room_desk.h"
+#include "stator/lab/fake_engine/meeting_rooms.h"
 
 #include <utility>
 
 namespace stator::fake_engine {
 
-RoomDesk::Entered RoomDesk::wait(const std::string& room, std::function<void()> arrived) {
+MeetingRooms::Entered MeetingRooms::wait(const std::string& room, std::function<void()> arrived) {
   const MutexLock lock(mutex_);
   if (rooms_.contains(room)) {
     return Entered::kDuplicate;
@@ -17,12 +17,12 @@ RoomDesk::Entered RoomDesk::wait(const std::string& room, std::function<void()> 
   return Entered::kWaiting;
 }
 
-void RoomDesk::give_up(const std::string& room) {
+void MeetingRooms::give_up(const std::string& room) {
   const MutexLock lock(mutex_);
   rooms_.erase(room);
 }
 
-bool RoomDesk::arrive(const std::string& room) {
+bool MeetingRooms::arrive(const std::string& room) {
   std::function<void()> arrived;
   {
     const MutexLock lock(mutex_);
@@ -37,7 +37,7 @@ bool RoomDesk::arrive(const std::string& room) {
   return true;
 }
 
-size_t RoomDesk::waiting() const {
+size_t MeetingRooms::waiting() const {
   const MutexLock lock(mutex_);
   return rooms_.size();
 }

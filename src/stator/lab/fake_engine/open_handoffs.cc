@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/lab/fake_engine/handoff_desk.h"
+#include "stator/lab/fake_engine/open_handoffs.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace stator::fake_engine {
 
-HandoffDesk::HandoffDesk(uint32_t total_blocks, Duration lease, size_t open_max)
+OpenHandoffs::OpenHandoffs(uint32_t total_blocks, Duration lease, size_t open_max)
     : total_blocks_(std::max(total_blocks, 2U)), lease_(lease), open_max_(open_max) {}
 
-HandoffOffer HandoffDesk::offer(std::string request_id, uint32_t blocks, TimePoint now) {
+HandoffOffer OpenHandoffs::offer(std::string request_id, uint32_t blocks, TimePoint now) {
   expire(now);
   while (open_.size() >= open_max_) {
     drop_oldest();
@@ -26,7 +26,7 @@ HandoffOffer HandoffDesk::offer(std::string request_id, uint32_t blocks, TimePoi
   return out;
 }
 
-ClaimOutcome HandoffDesk::claim(std::string_view request_id, TimePoint now) {
+ClaimOutcome OpenHandoffs::claim(std::string_view request_id, TimePoint now) {
   expire(now);
   const auto found = open_.find(request_id);
   if (found == open_.end()) {
@@ -38,7 +38,7 @@ ClaimOutcome HandoffDesk::claim(std::string_view request_id, TimePoint now) {
   return ClaimOutcome::kFresh;
 }
 
-void HandoffDesk::expire(TimePoint now) {
+void OpenHandoffs::expire(TimePoint now) {
   while (!order_.empty()) {
     const auto found = open_.find(order_.front());
     if (found != open_.end() && found->second.until > now) {
@@ -48,13 +48,13 @@ void HandoffDesk::expire(TimePoint now) {
   }
 }
 
-void HandoffDesk::expire_all() {
+void OpenHandoffs::expire_all() {
   while (!order_.empty()) {
     drop_oldest();
   }
 }
 
-void HandoffDesk::drop_oldest() {
+void OpenHandoffs::drop_oldest() {
   const auto found = open_.find(order_.front());
   if (found != open_.end()) {
     pinned_blocks_ -= found->second.blocks;

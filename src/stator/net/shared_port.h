@@ -27,7 +27,7 @@ class Shard;
 /// loses none.
 ///
 /// The processes know each other through a Unix socket in the abstract namespace, which is as local
-/// as the port: its name holds user, host and port. Its owner is the head of the line and hands the
+/// as the port: its name holds user, host and port. Its owner is the head and hands the
 /// sockets out, to the same user only; the others keep a connection to it, and when that ends one
 /// of them becomes the head.
 ///
@@ -35,7 +35,7 @@ class Shard;
 /// L2  At most kMembersMax processes wait behind the head; further ones are not let in.
 ///
 /// `open` before the loops run; `others_accept` from any thread; all else on the loop of `attach`.
-class PortLine {
+class SharedPort {
  public:
   static constexpr size_t kMembersMax = 64;
 
@@ -48,10 +48,10 @@ class PortLine {
   };
   /// kAlreadyExists when somebody has the port and does not hand it out (or `join` is off), else as
   /// HttpServer::listen. Waits up to a second for another process to answer.
-  static Result<std::unique_ptr<PortLine>> open(const Options& options, Metrics& metrics);
-  ~PortLine();
-  PortLine(const PortLine&) = delete;
-  PortLine& operator=(const PortLine&) = delete;
+  static Result<std::unique_ptr<SharedPort>> open(const Options& options, Metrics& metrics);
+  ~SharedPort();
+  SharedPort(const SharedPort&) = delete;
+  SharedPort& operator=(const SharedPort&) = delete;
 
   uint16_t port() const;
   /// Somebody else serves the port, or did a moment ago.
@@ -63,7 +63,7 @@ class PortLine {
   void attach(Shard& shard);
   /// This process accepts: another one may leave it the port.
   void announce_accepting();
-  /// True while another process in the line accepts.
+  /// True while another process that shares the port accepts.
   bool others_accept() const;
   /// Hands out nothing more and gives the own sockets up. Idempotent; the destructor does not need
   /// a loop if this was called, or attach was not.
@@ -73,7 +73,7 @@ class PortLine {
   class Impl;
 
  public:  // for make_unique; Impl is private, so nobody else can call it
-  explicit PortLine(std::shared_ptr<Impl> impl);
+  explicit SharedPort(std::shared_ptr<Impl> impl);
 
  private:
   std::shared_ptr<Impl> impl_;  // shared with waits that complete later

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/net/port_line.h"
+#include "stator/net/shared_port.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 
 #include "stator/core/log.h"
 #include "stator/net/detail/socket.h"
-#include "stator/net/detail/unix_line.h"
+#include "stator/net/detail/unix_socket.h"
 #include "stator/net/shard.h"
 
 namespace stator::net {
@@ -27,7 +27,7 @@ using boost::asio::posix::stream_descriptor;
 using detail::FileDescriptor;
 using ErrorCode = boost::system::error_code;
 
-// What is said on the line.
+// What processes that share a port say to each other.
 constexpr char kGiveSockets = 'G';
 constexpr char kHereTheyAre = 'S';
 constexpr char kAccepting = 'A';
@@ -49,12 +49,12 @@ struct Inheritance {
 /// kNotFound when nobody is there.
 Result<Inheritance> inherit(const std::string& name, uint16_t port) {
   Inheritance got;
-  STATOR_TRY(got.line, detail::connect_line(name));
+  STATOR_TRY(got.line, detail::connect_unix(name));
   pollfd readable = {got.line.get(), POLLIN, 0};
-  detail::LineMessage message;
-  if (!detail::send_line(got.line.get(), kGiveSockets) ||
+  detail::UnixMessage message;
+  if (!detail::send_unix(got.line.get(), kGiveSockets) ||
       ::poll(&readable, 1, kAnswerTimeoutMs) != 1 ||
-      detail::receive_line(got.line.get(), message) != detail::LineState::kMessage ||
+      detail::receive_unix(got.line.get(), message) != detail::UnixState::kMessage ||
       message.word != kHereTheyAre || message.passed.empty()) {
     return Error(Code::kNotFound, "who serves the port does not hand it out");
   }
@@ -70,7 +70,7 @@ Result<Inheritance> inherit(const std::string& name, uint16_t port) {
 
 }  // namespace
 
-class PortLine::Impl : public std::enable_shared_from_this<Impl> {
+class SharedPort::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(std::string name, uint16_t port, std::vector<FileDescriptor> sockets, FileDescriptor head,
        Metrics& metrics)
@@ -101,7 +101,7 @@ class PortLine::Impl : public std::enable_shared_from_this<Impl> {
   void announce_accepting() {
     accepting_ = true;
     if (head_) {
-      detail::send_line(head_->native_handle(), kAccepting);
+      detail::send_unix(head_->native_handle(), kAccepting);
     }
   }
 
@@ -137,14 +137,14 @@ class PortLine::Impl : public std::enable_shared_from_this<Impl> {
     return std::make_shared<stream_descriptor>(shard_->io(), fd.release());
   }
 
-  /// At the head of the line if that is free, else behind who is there.
+  /// The head if nobody is, else behind who is.
   void take_place() {
-    if (auto bound = detail::bind_line(name_)) {
+    if (auto bound = detail::bind_unix(name_)) {
       listener_ = watch(std::move(*bound));
       wait_joiner();
       return note();
     }
-    auto connected = detail::connect_line(name_);
+    auto connected = detail::connect_unix(name_);
     if (connected) {
       return follow(std::move(*connected));
     }
@@ -159,7 +159,7 @@ class PortLine::Impl : public std::enable_shared_from_this<Impl> {
   void follow(FileDescriptor head) {
     head_ = watch(std::move(head));
     if (accepting_) {
-      detail::send_line(head_->native_handle(), kAccepting);
+      detail::send_unix(head_->native_handle(), kAccepting);
     }
     wait_head();
     note();
@@ -175,8 +175,8 @@ class PortLine::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void on_head(stream_descriptor& head) {
-    detail::LineMessage ignored;
-    if (detail::receive_line(head.native_handle(), ignored) != detail::LineState::kEnded) {
+    detail::UnixMessage ignored;
+    if (detail::receive_unix(head.native_handle(), ignored) != detail::UnixState::kEnded) {
       return wait_head();
     }
     head_.reset();
@@ -193,7 +193,7 @@ class PortLine::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void on_joiner() {
-    if (auto fd = detail::accept_line(listener_->native_handle())) {
+    if (auto fd = detail::accept_unix(listener_->native_handle())) {
       if (members_.size() < kMembersMax) {
         auto member = std::make_shared<Member>(shard_->io());
         member->socket.assign(fd->release());
@@ -217,23 +217,23 @@ class PortLine::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void on_member(const std::shared_ptr<Member>& member) {
-    detail::LineMessage message;
+    detail::UnixMessage message;
     const int fd = member->socket.native_handle();
-    const detail::LineState state = detail::receive_line(fd, message);
-    if (state == detail::LineState::kEnded) {
+    const detail::UnixState state = detail::receive_unix(fd, message);
+    if (state == detail::UnixState::kEnded) {
       std::erase(members_, member);
       return note();
     }
-    if (state == detail::LineState::kMessage && message.word == kGiveSockets) {
+    if (state == detail::UnixState::kMessage && message.word == kGiveSockets) {
       std::vector<int> fds;
       for (const FileDescriptor& socket : sockets_) {
         fds.push_back(socket.get());
       }
-      if (detail::send_line(fd, kHereTheyAre, fds)) {
+      if (detail::send_unix(fd, kHereTheyAre, fds)) {
         handed_out_.add();
         log::info("net", "another process joins the port", {{"port", port_}});
       }
-    } else if (state == detail::LineState::kMessage && message.word == kAccepting) {
+    } else if (state == detail::UnixState::kMessage && message.word == kAccepting) {
       member->accepts = true;
       note();
     }
@@ -251,14 +251,14 @@ class PortLine::Impl : public std::enable_shared_from_this<Impl> {
   Shard* shard_ = nullptr;  // null: not attached, or left
   bool accepting_ = false;
   bool left_ = false;
-  std::shared_ptr<stream_descriptor> listener_;  // at the head of the line
+  std::shared_ptr<stream_descriptor> listener_;  // of the head
   std::shared_ptr<stream_descriptor> head_;      // behind it
   std::vector<std::shared_ptr<Member>> members_;
   Timer retry_;
   std::atomic<bool> others_accept_{false};
 };
 
-Result<std::unique_ptr<PortLine>> PortLine::open(const Options& options, Metrics& metrics) {
+Result<std::unique_ptr<SharedPort>> SharedPort::open(const Options& options, Metrics& metrics) {
   uint16_t port = options.port;
   std::vector<FileDescriptor> sockets;
   FileDescriptor head;
@@ -280,24 +280,24 @@ Result<std::unique_ptr<PortLine>> PortLine::open(const Options& options, Metrics
       sockets.push_back(std::move(socket.fd));
     }
   }
-  return std::make_unique<PortLine>(std::make_shared<Impl>(
+  return std::make_unique<SharedPort>(std::make_shared<Impl>(
       line_name(options.host, port), port, std::move(sockets), std::move(head), metrics));
 }
 
-PortLine::PortLine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-PortLine::~PortLine() {
+SharedPort::SharedPort(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+SharedPort::~SharedPort() {
   leave();
 }
 
-uint16_t PortLine::port() const {
+uint16_t SharedPort::port() const {
   return impl_->port();
 }
-bool PortLine::joined() const {
+bool SharedPort::joined() const {
   return impl_->joined();
 }
 
-Result<std::vector<detail::ListenSocket>> PortLine::sockets_of(uint32_t shard,
-                                                               uint32_t shards) const {
+Result<std::vector<detail::ListenSocket>> SharedPort::sockets_of(uint32_t shard,
+                                                                 uint32_t shards) const {
   const auto& all = impl_->sockets();
   std::vector<detail::ListenSocket> own;
   size_t at = shard % all.size();
@@ -312,16 +312,16 @@ Result<std::vector<detail::ListenSocket>> PortLine::sockets_of(uint32_t shard,
   return own;
 }
 
-void PortLine::attach(Shard& shard) {
+void SharedPort::attach(Shard& shard) {
   impl_->attach(shard);
 }
-void PortLine::announce_accepting() {
+void SharedPort::announce_accepting() {
   impl_->announce_accepting();
 }
-bool PortLine::others_accept() const {
+bool SharedPort::others_accept() const {
   return impl_->others_accept();
 }
-void PortLine::leave() {
+void SharedPort::leave() {
   impl_->leave();
 }
 
