@@ -82,6 +82,10 @@ void write_mode(Mode mode, DictData& kwargs, Arena& arena) {
 }  // namespace
 
 Result<std::string> normalize_reasoning_args(const ReasoningArgs& args) {
+  if (args.kwargs_json.empty() && args.thinking_json.empty() && args.reasoning_effort.empty() &&
+      args.default_mode.empty()) {
+    return std::string();
+  }
   Arena arena(kBytesMax);
   try {
     STATOR_TRY(Value kwargs, parse(args.kwargs_json, "chat_template_kwargs", arena));

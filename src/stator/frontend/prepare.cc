@@ -47,8 +47,7 @@ bool equal_ignoring_case(std::string_view a, std::string_view lower) {
   });
 }
 
-/// The header of that name under the first of the prefixes that came. One look at each header, and
-/// no name is put together: most requests have none of them.
+/// The header of that name under the first of the prefixes that came.
 std::optional<std::string_view> find_header(const net::HttpRequest& http, std::string_view suffix) {
   std::optional<std::string_view> found;
   size_t prefixes = kHeaderPrefixes.size();  // that are better than what was found
@@ -94,10 +93,11 @@ class HintHeaders {
  public:
   explicit HintHeaders(const PrepareContext& context)
       : http_(context.http),
-        trusted_(context.config.trusts_header_hints() && may_route(context.http)) {}
+        trusted_(context.config.trusts_header_hints() && may_route(context.http)),
+        any_(trusted_ && has_any(context.http)) {}
 
   std::optional<std::string_view> find(std::string_view suffix) const {
-    return trusted_ ? find_header(http_, suffix) : std::nullopt;
+    return any_ ? find_header(http_, suffix) : std::nullopt;
   }
   template <typename T>
   ApiResult<std::optional<T>> number(std::string_view suffix) const {
@@ -109,7 +109,7 @@ class HintHeaders {
     if (!known.empty()) {
       return known;
     }
-    return trusted_ ? http_.header("x-tenant-id").value_or("") : std::string_view();
+    return any_ ? http_.header("x-tenant-id").value_or("") : std::string_view();
   }
   /// Names of those that came and have no effect.
   void add_ignored(std::vector<std::string>& names) const {
@@ -132,8 +132,17 @@ class HintHeaders {
       "data-parallel-rank", "allowed-worker-ids",  "request-priority", "request-strict-priority",
       "tenant-id"};
 
+  static bool has_any(const net::HttpRequest& http) {
+    bool any = false;
+    for (size_t i = 0; i < http.header_count() && !any; ++i) {
+      any = equal_ignoring_case(http.header_at(i).name.substr(0, 2), "x-");
+    }
+    return any;
+  }
+
   const net::HttpRequest& http_;
   const bool trusted_;
+  const bool any_;  // of them may be there
 };
 
 parsers::UnknownTools unknown_tools(const FrontendConfig& config) {
