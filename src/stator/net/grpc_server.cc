@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/net/grpc_server.h"
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <condition_variable>
 #include <utility>
 
@@ -17,20 +15,6 @@ namespace stator::net {
 namespace {
 
 using detail::GrpcServerConnection;
-
-/// The first address that `host` stands for.
-Result<std::string> resolve(const std::string& host, Shard& shard) {
-  boost::system::error_code ec;
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  boost::asio::ip::tcp::resolver resolver(shard.io());
-  const auto found = resolver.resolve(bracketed ? host.substr(1, host.size() - 2) : host, "",
-                                      boost::asio::ip::resolver_base::passive, ec);
-  if (ec || found.empty()) {
-    return Error(Code::kInvalidArgument,
-                 "\"" + host + "\" is no address or name to listen on: " + ec.message());
-  }
-  return found.begin()->endpoint().address().to_string();
-}
 
 class Server final : public GrpcServer {
  public:
@@ -53,15 +37,23 @@ class Server final : public GrpcServer {
   ~Server() override { stop(Duration::zero()); }
 
   Status start() {
-    STATOR_TRY(const std::string host, resolve(context_.options.host, context_.shard));
+    STATOR_TRY(const std::string host, detail::find_own_address(context_.options.host));
     STATOR_TRY(auto socket,
                detail::listen_tcp(host, context_.options.port, detail::Sharing::kExclusive));
     port_ = socket.port;
-    STATOR_TRY(acceptor_, detail::Acceptor::open(
-                              context_.shard, std::move(socket), context_.metrics.accept_backoffs,
-                              [this](detail::FileDescriptor fd) { take(std::move(fd)); }));
-    on_loop([this] { acceptor_->start(); });
-    return {};
+    Status opened;
+    on_loop([&] {
+      auto acceptor = detail::Acceptor::open(
+          context_.shard, std::move(socket), context_.metrics.accept_backoffs,
+          [this](detail::FileDescriptor fd) { take(std::move(fd)); });
+      if (!acceptor) {
+        opened = std::move(acceptor.error());
+        return;
+      }
+      acceptor_ = std::move(*acceptor);
+      acceptor_->start();
+    });
+    return opened;
   }
 
   uint16_t port() const override { return port_; }

@@ -4,8 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "stator/core/assert.h"
@@ -272,7 +270,7 @@ void Server::on_turn_end() {
   reap();
   if (!context_.dirty.empty()) {
     // An observer wrote to another stream: do not sleep on that.
-    boost::asio::post(shard_.io(), [] {});
+    shard_.defer([] {});
   }
 }
 

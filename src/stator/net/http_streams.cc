@@ -3,13 +3,8 @@
 
 #include <curl/curl.h>
 #include <fmt/format.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,34 +12,24 @@
 
 #include "stator/core/flat_map.h"
 #include "stator/net/detail/curl_request.h"
-#include "stator/net/detail/socket.h"
+#include "stator/net/event_loop.h"
 
 namespace stator::net {
 namespace {
-
-// Sockets handled per wait; more are handled in the next turn.
-constexpr int kEventsPerTurn = 128;
 
 struct MultiDeleter {
   void operator()(CURLM* handle) const { curl_multi_cleanup(handle); }
 };
 
-uint32_t to_epoll(int what) {
-  switch (what) {
-    case CURL_POLL_IN:
-      return EPOLLIN;
-    case CURL_POLL_OUT:
-      return EPOLLOUT;
-    default:
-      return EPOLLIN | EPOLLOUT;
-  }
+EventLoop::Interest to_interest(int what) {
+  return {.read = what != CURL_POLL_OUT, .write = what != CURL_POLL_IN};
 }
 
-int to_curl(uint32_t events) {
+int to_curl(Ready ready) {
   int mask = 0;
-  mask |= (events & EPOLLIN) != 0 ? CURL_CSELECT_IN : 0;
-  mask |= (events & EPOLLOUT) != 0 ? CURL_CSELECT_OUT : 0;
-  mask |= (events & (EPOLLERR | EPOLLHUP)) != 0 ? CURL_CSELECT_ERR : 0;
+  mask |= ready.readable ? CURL_CSELECT_IN : 0;
+  mask |= ready.writable ? CURL_CSELECT_OUT : 0;
+  mask |= ready.broken ? CURL_CSELECT_ERR : 0;
   return mask;
 }
 
@@ -78,6 +63,16 @@ class Streams final : public HttpStreams {
     bool cancelled = false;
   };
 
+  /// One of libcurl's, which opens and closes it.
+  struct Socket final : ReadyHandler {
+    Socket(Streams& owner_in, curl_socket_t fd_in) : owner(owner_in), fd(fd_in) {}
+    // What libcurl does may destroy this.
+    void on_ready(Ready ready) override { owner.drive(fd, to_curl(ready)); }
+    Streams& owner;
+    const curl_socket_t fd;
+    EventLoop::Key key = EventLoop::kNoKey;
+  };
+
   static size_t on_body(char* data, size_t size, size_t count, void* user);
   static int on_socket(CURL* easy, curl_socket_t socket, int what, void* user, void* known);
   static int on_timer(CURLM* multi, long timeout_ms, void* user);
@@ -87,15 +82,16 @@ class Streams final : public HttpStreams {
   void collect_finished();
   void remove_cancelled();
   void remove(Stream& stream);
-  int wait_ms(Duration wait_max) const;
+  void watch(curl_socket_t socket, int what);
+  Duration wait_time(Duration wait_max) const;
 
   const Config config_;
   HttpStreamsListener& listener_;
   const Clock& clock_;
-  detail::FileDescriptor epoll_;
-  detail::FileDescriptor wake_;
-  std::unique_ptr<CURLM, MultiDeleter> multi_;
-  std::optional<TimePoint> timer_;  // when libcurl wants to be called without an event
+  FlatMap<curl_socket_t, std::unique_ptr<Socket>> sockets_;
+  EventLoop loop_;                              // goes before those whom it calls
+  std::unique_ptr<CURLM, MultiDeleter> multi_;  // goes before what its callbacks use
+  std::optional<TimePoint> timer_;              // when libcurl wants to be called without an event
   FlatMap<HttpStreamId, std::unique_ptr<Stream>> streams_;
   std::vector<HttpStreamId> cancelled_;  // to be removed when no callback is under way
   HttpStreamId next_id_ = 1;
@@ -110,13 +106,10 @@ Streams::~Streams() {
 }
 
 Status Streams::open() {
-  epoll_ = detail::FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
-  wake_ = detail::FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  STATOR_CHECK(loop_.opened());
   multi_.reset(curl_multi_init());
-  epoll_event event{.events = EPOLLIN, .data = {.fd = wake_.get()}};
-  if (!epoll_.open() || !wake_.open() || multi_ == nullptr ||
-      epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0) {
-    return Error(Code::kIo, "no descriptors for HTTP streams: " + detail::error_text(errno));
+  if (multi_ == nullptr) {
+    return Error(Code::kIo, "no memory for HTTP streams");
   }
   CURLM* multi = multi_.get();
   curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, &on_socket);
@@ -196,32 +189,20 @@ void Streams::remove_cancelled() {
 }
 
 void Streams::wake() noexcept {
-  const uint64_t one = 1;
-  static_cast<void>(::write(wake_.get(), &one, sizeof(one)));
+  loop_.wake();
 }
 
-int Streams::wait_ms(Duration wait_max) const {
+Duration Streams::wait_time(Duration wait_max) const {
   Duration wait = wait_max;
   if (timer_) {
-    wait = std::min(wait, *timer_ - clock_.now());
+    wait = std::min<Duration>(wait, *timer_ - clock_.now());
   }
-  return static_cast<int>(
-      std::chrono::ceil<std::chrono::milliseconds>(std::max(wait, Duration::zero())).count());
+  return std::chrono::ceil<std::chrono::milliseconds>(std::max(wait, Duration::zero()));
 }
 
 void Streams::turn(Duration wait_max) {
-  std::array<epoll_event, kEventsPerTurn> events;
-  const int count = epoll_wait(epoll_.get(), events.data(), kEventsPerTurn, wait_ms(wait_max));
   driving_ = true;
-  for (int i = 0; i < count; ++i) {
-    const epoll_event& event = events[static_cast<size_t>(i)];
-    if (event.data.fd == wake_.get()) {
-      uint64_t ignored = 0;
-      static_cast<void>(::read(wake_.get(), &ignored, sizeof(ignored)));
-    } else {
-      drive(event.data.fd, to_curl(event.events));
-    }
-  }
+  loop_.turn(wait_time(wait_max));
   if (timer_ && clock_.now() >= *timer_) {
     timer_.reset();
     drive(CURL_SOCKET_TIMEOUT, 0);
@@ -289,19 +270,29 @@ size_t Streams::on_body(char* data, size_t size, size_t count, void* user) {
   return stream.cancelled ? 0 : bytes;
 }
 
-int Streams::on_socket(CURL* /*easy*/, curl_socket_t socket, int what, void* user, void* known) {
-  auto& self = *static_cast<Streams*>(user);
-  if (what == CURL_POLL_REMOVE) {
-    static_cast<void>(epoll_ctl(self.epoll_.get(), EPOLL_CTL_DEL, socket, nullptr));
-    return 0;
-  }
-  epoll_event event{.events = to_epoll(what), .data = {.fd = socket}};
-  const int operation = known == nullptr ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-  if (epoll_ctl(self.epoll_.get(), operation, socket, &event) != 0 && errno == EEXIST) {
-    static_cast<void>(epoll_ctl(self.epoll_.get(), EPOLL_CTL_MOD, socket, &event));
-  }
-  static_cast<void>(curl_multi_assign(self.multi_.get(), socket, user));
+int Streams::on_socket(CURL* /*easy*/, curl_socket_t socket, int what, void* user,
+                       void* /*known*/) {
+  static_cast<Streams*>(user)->watch(socket, what);
   return 0;
+}
+
+void Streams::watch(curl_socket_t socket, int what) {
+  const auto found = sockets_.find(socket);
+  if (what == CURL_POLL_REMOVE) {
+    if (found != sockets_.end()) {
+      loop_.remove(found->second->key, socket);
+      sockets_.erase(found);
+    }
+    return;
+  }
+  if (found != sockets_.end()) {
+    return loop_.change(found->second->key, socket, to_interest(what));
+  }
+  auto added = std::make_unique<Socket>(*this, socket);
+  if (auto key = loop_.add(socket, to_interest(what), *added)) {
+    added->key = *key;
+    sockets_.emplace(socket, std::move(added));
+  }
 }
 
 int Streams::on_timer(CURLM* /*multi*/, long timeout_ms, void* user) {

@@ -2,15 +2,13 @@
 #include "stator/net/shard.h"
 
 #include <algorithm>
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
 #include <chrono>
 #include <latch>
 #include <string>
 #include <utility>
 
 #include "stator/core/assert.h"
+#include "stator/net/detail/name_lookup.h"
 
 namespace stator::net {
 namespace {
@@ -21,8 +19,6 @@ using std::chrono::milliseconds;
 constexpr Duration kHeartbeat = milliseconds(100);
 // Longest wait without an event; only a bound, posts wake the loop.
 constexpr Duration kWaitMax = std::chrono::seconds(1);
-// Ready handlers per turn: bounds how long streams wait for their end-of-turn flush.
-constexpr int kHandlersPerTurn = 256;
 // Messages per turn: those behind them wait for the next one, after sockets, timers and flushes.
 constexpr size_t kTasksPerTurn = 1024;
 // Drained tasks' vector is kept for reuse up to this capacity.
@@ -36,13 +32,13 @@ thread_local const Shard* t_current_shard = nullptr;
 }  // namespace
 
 struct Shard::Loop {
-  // Concurrency hint 1: run by one thread, posted to by many.
-  boost::asio::io_context io{1};
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> keep{io.get_executor()};
-  size_t next = 0;        // of batch_: those before have run
-  bool draining = false;  // a task of batch_ runs
-  size_t left = 0;        // of batch_, for the next turn; under mutex_
-  Counter long_turns;     // that left some
+  EventLoop events;
+  std::unique_ptr<detail::NameLookup> names;  // from the first look-up on
+  std::vector<Task> running;                  // of deferred_; kept for its capacity
+  size_t next = 0;                            // of batch_: those before have run
+  bool draining = false;                      // a task of batch_ runs
+  size_t left = 0;                            // of batch_, for the next turn; under mutex_
+  Counter long_turns;                         // that left some
 };
 
 Shard::Shard(uint32_t index, Clock& clock, Metrics& metrics)
@@ -60,10 +56,12 @@ Shard::Shard(uint32_t index, Clock& clock, Metrics& metrics)
 
 Shard::~Shard() {
   STATOR_ASSERT(!thread_.joinable(), "H3: a shard is stopped before it is destroyed");
+  loop_->names.reset();
+  deferred_.clear();
 }
 
-boost::asio::io_context& Shard::io() {
-  return loop_->io;
+EventLoop& Shard::loop() {
+  return loop_->events;
 }
 
 TimePoint Shard::now() {
@@ -76,11 +74,11 @@ TimePoint Shard::refresh_now() {
   return now_;
 }
 
-bool Shard::post(Task task) {
+bool Shard::push(Task task, Bound bound) {
   bool first = false;
   {
     const MutexLock lock(mutex_);
-    if (stopping_ || inbox_.size() + loop_->left >= kInboxMax) {
+    if (bound == Bound::kInboxMax && (stopping_ || inbox_.size() + loop_->left >= kInboxMax)) {
       inbox_full_.add();
       return false;
     }
@@ -88,10 +86,28 @@ bool Shard::post(Task task) {
     inbox_.push_back(std::move(task));
   }
   if (first) {
-    // One wake-up per batch: whoever finds the inbox empty rings; every turn drains.
-    boost::asio::post(loop_->io, [] {});
+    loop_->events.wake();  // one per batch: every turn drains
   }
   return true;
+}
+
+bool Shard::post(Task task) {
+  return push(std::move(task), Bound::kInboxMax);
+}
+
+void Shard::post_past_bound(Task task) {
+  static_cast<void>(push(std::move(task), Bound::kCaller));
+}
+
+void Shard::defer(Task task) {
+  deferred_.push_back(std::move(task));
+}
+
+detail::NameLookup& Shard::names() {
+  if (loop_->names == nullptr) {
+    loop_->names = std::make_unique<detail::NameLookup>(*this);
+  }
+  return *loop_->names;
 }
 
 bool Shard::run_and_wait(Task task) {
@@ -136,9 +152,11 @@ void Shard::start() {
 }
 
 void Shard::request_stop() {
-  const MutexLock lock(mutex_);
-  stopping_ = true;
-  boost::asio::post(loop_->io, [] {});
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  loop_->events.wake();
 }
 
 void Shard::join() {
@@ -166,15 +184,16 @@ void Shard::run() {
 }
 
 void Shard::run_turn() {
-  const Duration wait = time_to_next_timer();
+  const bool had_deferred = !deferred_.empty();
   now_fresh_ = false;
-  // run_one_for(0) would not even look.
-  size_t handlers = wait > Duration::zero() ? loop_->io.run_one_for(wait) : loop_->io.poll_one();
-  for (int i = 1; i < kHandlersPerTurn && handlers > 0; ++i) {
-    handlers = loop_->io.poll_one();
-  }
+  run_deferred();  // before what has come since: who deferred it was first
+  const bool idle = !had_deferred && deferred_.empty();
+  loop_->events.turn(idle ? time_to_next_timer() : Duration::zero());
+  now_fresh_ = false;
+  run_deferred();
   timers_.run_due(clock_.now());
   drain_inbox();
+  run_deferred();
   run_hooks();
 }
 
@@ -193,9 +212,7 @@ bool Shard::run_turn_by_hand() {
   now_fresh_ = false;
   const size_t timers = timers_.run_due(clock_.now());
   const size_t messages = drain_inbox();
-  if (messages > 0) {
-    loop_->io.poll();  // their wake-ups
-  }
+  run_deferred();
   if (timers + messages > 0) {
     run_hooks();
   }
@@ -225,7 +242,7 @@ size_t Shard::drain_inbox() {
     more = more || !inbox_.empty();  // whose ring may have been heard meanwhile
   }
   if (more) {
-    boost::asio::post(loop_->io, [] {});  // the next turn does not wait
+    loop_->events.wake();  // the next turn does not wait
   }
   if (left > 0) {
     loop_->long_turns.add();
@@ -237,6 +254,19 @@ size_t Shard::drain_inbox() {
     batch_ = std::vector<Task>();
   }
   return end - first;
+}
+
+/// Those that they defer have their turn next.
+void Shard::run_deferred() {
+  if (deferred_.empty()) {
+    return;
+  }
+  std::vector<Task>& running = loop_->running;
+  running.swap(deferred_);
+  for (Task& task : running) {
+    task();
+  }
+  running.clear();
 }
 
 void Shard::run_hooks() {
@@ -262,7 +292,8 @@ Duration Shard::time_to_next_timer() const {
   if (!deadline) {
     return kWaitMax;
   }
-  return std::clamp(*deadline - clock_.now(), Duration::zero(), kWaitMax);
+  return std::clamp<Duration>(std::chrono::ceil<milliseconds>(*deadline - clock_.now()),
+                              Duration::zero(), kWaitMax);
 }
 
 ShardSet::ShardSet(uint32_t count, Clock& clock, Metrics& metrics) {

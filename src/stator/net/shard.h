@@ -11,14 +11,15 @@
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
+#include "stator/net/event_loop.h"
 #include "stator/net/thread.h"
 #include "stator/net/timer_queue.h"
 
-namespace boost::asio {
-class io_context;
-}
-
 namespace stator::net {
+
+namespace detail {
+class NameLookup;
+}
 
 /// Work at the end of a loop turn, after everything that was ready has run: the place to send what
 /// the turn produced in one piece. Called every turn, so it must be cheap when there is nothing to
@@ -39,8 +40,9 @@ enum class TurnPhase : uint8_t { kProduce, kFlush };
 ///   shards.start();
 ///   shards.shard(0).post([&] { session.cancel(key); });
 ///
-/// A turn: wait for I/O, a timer or a message; run what is ready (at most 256 handlers), the due
-/// timers, the whole inbox; then the turn hooks.
+/// A turn: run what the last one deferred; wait for I/O, a timer or a message; run what is ready
+/// (at most 256 handlers), the due timers, up to 1,024 messages, and what they deferred; then
+/// the turn hooks.
 ///
 /// H1  post() may be called from any thread; everything else on the loop, or by one thread while
 ///     the loop is not running (before start, after stop), unless it says otherwise.
@@ -63,12 +65,20 @@ class Shard {
   TimePoint now();
   /// Reads the clock now, for the rest of this turn, too: where less than a turn counts.
   TimePoint refresh_now();
-  /// Include <boost/asio/io_context.hpp> to use it.
-  boost::asio::io_context& io();
+  EventLoop& loop();
 
   /// Any thread. Queues `task`; a batch of tasks costs one wake-up. False, with `task` destroyed
   /// and stator_shard_inbox_full_total counted, when kInboxMax tasks wait or the shard is stopping.
   [[nodiscard]] bool post(Task task);
+
+  /// The same past kInboxMax, for what its caller bounds: see post_wakeup().
+  void post_past_bound(Task task);
+
+  /// Runs `task` later in this turn, or first in the next, which then does not wait. On the loop.
+  void defer(Task task);
+
+  /// Looks names up on a thread that the first call starts. On the loop.
+  detail::NameLookup& names();
 
   /// Runs `task` on the loop and waits for it; runs it right here when called on the loop or while
   /// the loop is not running. For set-up and tear-down. Any thread, but not concurrently with
@@ -98,6 +108,9 @@ class Shard {
   void run_by_hand(Task& task);
   bool run_turn_by_hand();
   size_t drain_inbox();
+  enum class Bound : uint8_t { kInboxMax, kCaller };
+  bool push(Task task, Bound bound);
+  void run_deferred();
   void run_hooks();
   void heartbeat();
   Duration time_to_next_timer() const;
@@ -115,6 +128,7 @@ class Shard {
   bool now_fresh_ = false;
   std::vector<TurnHook*> hooks_[2];
   std::vector<Task> batch_;  // drained tasks; kept for its capacity
+  std::vector<Task> deferred_;
 
   Mutex mutex_;
   std::vector<Task> inbox_ STATOR_GUARDED_BY(mutex_);

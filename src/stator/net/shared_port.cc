@@ -8,8 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <list>
 #include <optional>
 #include <utility>
@@ -17,15 +15,13 @@
 #include "stator/core/log.h"
 #include "stator/net/detail/socket.h"
 #include "stator/net/detail/unix_socket.h"
+#include "stator/net/detail/watch.h"
 #include "stator/net/shard.h"
 
 namespace stator::net {
 namespace {
 
-using boost::asio::posix::descriptor_base;
-using boost::asio::posix::stream_descriptor;
 using detail::FileDescriptor;
-using ErrorCode = boost::system::error_code;
 
 // What processes that share a port say to each other.
 constexpr char kGiveSockets = 'G';
@@ -101,7 +97,7 @@ class SharedPort::Impl : public std::enable_shared_from_this<Impl> {
   void announce_accepting() {
     accepting_ = true;
     if (head_) {
-      detail::send_unix(head_->native_handle(), kAccepting);
+      detail::send_unix(head_->fd(), kAccepting);
     }
   }
 
@@ -111,20 +107,60 @@ class SharedPort::Impl : public std::enable_shared_from_this<Impl> {
     }
     retry_.cancel();
     shard_ = nullptr;
-    // Closing cancels the waits; what completes late finds no shard.
-    listener_.reset();
-    head_.reset();
+    drop(listener_);
+    drop(head_);
+    for (PeerPtr& member : members_) {
+      drop(member);
+    }
     members_.clear();
     sockets_.clear();
     note();
   }
 
  private:
-  struct Member {
-    explicit Member(boost::asio::io_context& io) : socket(io) {}
-    stream_descriptor socket;
+  /// A socket to or from other processes that share the port. What it does when it is readable may
+  /// make it go.
+  class Peer final : public detail::WatchUser, public std::enable_shared_from_this<Peer> {
+   public:
+    using Use = void (Impl::*)(Peer&);
+    Peer(std::weak_ptr<Impl> owner, Shard& shard, Use use)
+        : owner_(std::move(owner)), use_(use), socket_(shard.loop()) {}
+    ~Peer() override = default;
+    Peer(const Peer&) = delete;
+    Peer& operator=(const Peer&) = delete;
+
+    void start(FileDescriptor fd) {
+      socket_.open(std::move(fd)).ignore("a port that is not shared any more");
+      wait();
+    }
+    int fd() const { return socket_.fd(); }
+    void close() { socket_.close(); }
+    void on_readable() override {
+      if (const auto owner = owner_.lock()) {
+        ((*owner).*use_)(*this);
+      }
+      if (socket_.is_open()) {
+        wait();
+      }
+    }
+
     bool accepts = false;
+
+   private:
+    // One message is read at a time.
+    void wait() { socket_.wait_readable_again(shared_from_this()); }
+
+    const std::weak_ptr<Impl> owner_;
+    const Use use_;
+    detail::Watch socket_;
   };
+  using PeerPtr = std::shared_ptr<Peer>;  // shared with its wait in the loop
+
+  static void drop(PeerPtr& peer) {
+    if (peer != nullptr) {
+      std::exchange(peer, nullptr)->close();
+    }
+  }
 
   void note() {
     const auto accepts = [](const auto& member) { return member->accepts; };
@@ -133,15 +169,16 @@ class SharedPort::Impl : public std::enable_shared_from_this<Impl> {
     members_gauge_.set(static_cast<double>(members_.size()));
   }
 
-  std::shared_ptr<stream_descriptor> watch(FileDescriptor fd) {
-    return std::make_shared<stream_descriptor>(shard_->io(), fd.release());
+  PeerPtr watch(FileDescriptor fd, Peer::Use use) {
+    auto peer = std::make_shared<Peer>(weak_from_this(), *shard_, use);
+    peer->start(std::move(fd));
+    return peer;
   }
 
   /// The head if nobody is, else behind who is.
   void take_place() {
     if (auto bound = detail::bind_unix(name_)) {
-      listener_ = watch(std::move(*bound));
-      wait_joiner();
+      listener_ = watch(std::move(*bound), &Impl::on_joiner);
       return note();
     }
     auto connected = detail::connect_unix(name_);
@@ -157,71 +194,40 @@ class SharedPort::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void follow(FileDescriptor head) {
-    head_ = watch(std::move(head));
+    head_ = watch(std::move(head), &Impl::on_head);
     if (accepting_) {
-      detail::send_unix(head_->native_handle(), kAccepting);
+      detail::send_unix(head_->fd(), kAccepting);
     }
-    wait_head();
     note();
   }
 
-  void wait_head() {
-    head_->async_wait(descriptor_base::wait_read,
-                      [self = shared_from_this(), head = head_](const ErrorCode& ec) {
-                        if (!ec && self->shard_ != nullptr) {
-                          self->on_head(*head);
-                        }
-                      });
-  }
-
-  void on_head(stream_descriptor& head) {
+  void on_head(Peer& head) {
     detail::UnixMessage ignored;
-    if (detail::receive_unix(head.native_handle(), ignored) != detail::UnixState::kEnded) {
-      return wait_head();
+    if (detail::receive_unix(head.fd(), ignored) == detail::UnixState::kEnded) {
+      drop(head_);
+      take_place();
     }
-    head_.reset();
-    take_place();
   }
 
-  void wait_joiner() {
-    listener_->async_wait(descriptor_base::wait_read,
-                          [self = shared_from_this(), listener = listener_](const ErrorCode& ec) {
-                            if (!ec && self->shard_ != nullptr) {
-                              self->on_joiner();
-                            }
-                          });
-  }
-
-  void on_joiner() {
-    if (auto fd = detail::accept_unix(listener_->native_handle())) {
-      if (members_.size() < kMembersMax) {
-        auto member = std::make_shared<Member>(shard_->io());
-        member->socket.assign(fd->release());
-        members_.push_back(member);
-        wait_member(member);
-        note();
-      } else {
-        log::warn("net", "too many processes share the port", {{"port", port_}});
-      }
+  void on_joiner(Peer& listener) {
+    auto fd = detail::accept_unix(listener.fd());
+    if (!fd) {
+      return;
     }
-    wait_joiner();
+    if (members_.size() >= kMembersMax) {
+      log::warn("net", "too many processes share the port", {{"port", port_}});
+      return;
+    }
+    members_.push_back(watch(std::move(*fd), &Impl::on_member));
+    note();
   }
 
-  void wait_member(const std::shared_ptr<Member>& member) {
-    member->socket.async_wait(descriptor_base::wait_read,
-                              [self = shared_from_this(), member](const ErrorCode& ec) {
-                                if (!ec && self->shard_ != nullptr) {
-                                  self->on_member(member);
-                                }
-                              });
-  }
-
-  void on_member(const std::shared_ptr<Member>& member) {
+  void on_member(Peer& member) {
     detail::UnixMessage message;
-    const int fd = member->socket.native_handle();
-    const detail::UnixState state = detail::receive_unix(fd, message);
+    const detail::UnixState state = detail::receive_unix(member.fd(), message);
     if (state == detail::UnixState::kEnded) {
-      std::erase(members_, member);
+      member.close();
+      std::erase_if(members_, [&](const PeerPtr& known) { return known.get() == &member; });
       return note();
     }
     if (state == detail::UnixState::kMessage && message.word == kGiveSockets) {
@@ -229,15 +235,14 @@ class SharedPort::Impl : public std::enable_shared_from_this<Impl> {
       for (const FileDescriptor& socket : sockets_) {
         fds.push_back(socket.get());
       }
-      if (detail::send_unix(fd, kHereTheyAre, fds)) {
+      if (detail::send_unix(member.fd(), kHereTheyAre, fds)) {
         handed_out_.add();
         log::info("net", "another process joins the port", {{"port", port_}});
       }
     } else if (state == detail::UnixState::kMessage && message.word == kAccepting) {
-      member->accepts = true;
+      member.accepts = true;
       note();
     }
-    wait_member(member);
   }
 
   const std::string name_;
@@ -251,9 +256,9 @@ class SharedPort::Impl : public std::enable_shared_from_this<Impl> {
   Shard* shard_ = nullptr;  // null: not attached, or left
   bool accepting_ = false;
   bool left_ = false;
-  std::shared_ptr<stream_descriptor> listener_;  // of the head
-  std::shared_ptr<stream_descriptor> head_;      // behind it
-  std::vector<std::shared_ptr<Member>> members_;
+  PeerPtr listener_;  // of the head
+  PeerPtr head_;      // of those behind it
+  std::vector<PeerPtr> members_;
   Timer retry_;
   std::atomic<bool> others_accept_{false};
 };

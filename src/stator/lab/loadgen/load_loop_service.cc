@@ -3,10 +3,8 @@
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -19,11 +17,10 @@ namespace {
 
 constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kKeptRequestBytes = 16 << 10;  // larger buffers are freed once sent
-constexpr int kEventsPerWait = 256;
 constexpr size_t kManyConnections = 2000;
-constexpr int kPortTries = 16;        // taken ones passed over before the kernel is asked
-constexpr int kEventsPerLook = 16;    // events handled before a connection may be opened
-constexpr int kLaunchesPerLook = 64;  // requests sent before answers are looked at again
+constexpr int kPortTries = 16;         // taken ones passed over before the kernel is asked
+constexpr size_t kEventsPerLook = 16;  // events handled before a connection may be opened
+constexpr int kLaunchesPerLook = 64;   // requests sent before answers are looked at again
 // A user of a closed loop who lost the connection waits so long: a dead server must not spin us.
 constexpr Duration kAfterLostConnection = std::chrono::milliseconds(10);
 constexpr int64_t kWaitMaxNs = 50'000'000;
@@ -57,7 +54,7 @@ ThreadTimes read_thread_times() {
 
 }  // namespace
 
-struct LoadLoop::Connection {
+struct LoadLoop::Connection final : net::ReadyHandler {
   enum class State : uint8_t { kClosed, kConnecting, kIdle, kBusy };
   struct Link {
     Connection* before = nullptr;
@@ -66,10 +63,17 @@ struct LoadLoop::Connection {
     bool linked = false;
   };
 
-  uint32_t index = 0;
-  uint32_t generation = 0;  // of the socket: tells late events of an earlier one apart
+  explicit Connection(LoadLoop& loop_in) : loop(loop_in) {}
+  void on_ready(net::Ready ready) override { loop.on_event(*this, ready); }
+  void close() {
+    loop.events_.remove(std::exchange(key, net::EventLoop::kNoKey));
+    wire.close();
+  }
+
+  LoadLoop& loop;
+  net::EventLoop::Key key = net::EventLoop::kNoKey;  // of the socket; another one for each
   State state = State::kClosed;
-  uint32_t watched = 0;
+  Wants watched = Wants::kRead;
   bool reused = false;   // its socket has carried an answer before
   bool retried = false;  // the request was sent again on a new socket
   uint32_t turn = 0;
@@ -97,11 +101,7 @@ LoadLoop::LoadLoop(const LoopOptions& options, const Workload& workload,
       buffer_(kReadBytes),
       prepare_next_(options.dispatch.share) {}
 
-LoadLoop::~LoadLoop() {
-  if (epoll_ >= 0) {
-    ::close(epoll_);
-  }
-}
+LoadLoop::~LoadLoop() = default;
 
 int64_t LoadLoop::elapsed() const {
   return (clock_->now() - start_).count();
@@ -113,8 +113,7 @@ ThreadResult LoadLoop::run(const Clock& clock, TimePoint start, const std::atomi
   start_ = start;
   // The kernel may let a sleep last 50 µs longer to save power; we want the time we asked for.
   ::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
-  epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
-  STATOR_ASSERT(epoll_ >= 0, "descriptors are counted before a run");
+  STATOR_ASSERT(events_.opened(), "descriptors are counted before a run");
   while (prepared_.size() < kPreparedMax && prepared_bytes_ < kPreparedBytesMax && elapsed() < 0) {
     const size_t before = prepared_.size();
     prepare_one();
@@ -287,8 +286,7 @@ LoadLoop::Connection* LoadLoop::take_connection() {
     closed_.pop_back();
     return connection;
   }
-  auto& connection = connections_.emplace_back(std::make_unique<Connection>());
-  connection->index = static_cast<uint32_t>(connections_.size() - 1);
+  auto& connection = connections_.emplace_back(std::make_unique<Connection>(*this));
   return connection.get();
 }
 
@@ -307,13 +305,12 @@ void LoadLoop::begin(Connection& connection) {
   }
   connection.reused = false;
   ++result_.client.connections;
-  ++connection.generation;
   if (!connect(connection)) {
     finish(connection, Outcome::kNoConnection, "cannot connect: " + error_name(errno));
     return;
   }
   connection.state = Connection::State::kConnecting;
-  watch(connection, EPOLLIN | EPOLLOUT, EPOLL_CTL_ADD);
+  watch(connection, Wants::kBoth);
 }
 
 bool LoadLoop::connect(Connection& connection) {
@@ -331,12 +328,14 @@ bool LoadLoop::connect(Connection& connection) {
   return connection.wire.connect(address_, tls_, 0);
 }
 
-void LoadLoop::watch(Connection& connection, uint32_t events, int operation) {
-  epoll_event interest = {};
-  interest.events = events;
-  interest.data.u64 = (uint64_t{connection.index} << 32) | connection.generation;
-  connection.watched = events;
-  static_cast<void>(::epoll_ctl(epoll_, operation, connection.wire.fd(), &interest));
+void LoadLoop::watch(Connection& connection, Wants wants) {
+  const net::EventLoop::Interest interest{.read = true, .write = wants == Wants::kBoth};
+  if (connection.key != net::EventLoop::kNoKey) {
+    events_.change(connection.key, connection.wire.fd(), interest);
+  } else if (const auto key = events_.add(connection.wire.fd(), interest, connection)) {
+    connection.key = *key;
+  }
+  connection.watched = wants;
 }
 
 void LoadLoop::send_rest(Connection& connection) {
@@ -349,21 +348,21 @@ void LoadLoop::send_rest(Connection& connection) {
       return;
     }
     if (written.state != detail::WireState::kMoved) {
-      const uint32_t wanted =
-          written.state == detail::WireState::kWantWrite ? EPOLLIN | EPOLLOUT : EPOLLIN;
+      const Wants wanted =
+          written.state == detail::WireState::kWantWrite ? Wants::kBoth : Wants::kRead;
       if (connection.watched != wanted) {
-        watch(connection, wanted, EPOLL_CTL_MOD);
+        watch(connection, wanted);
       }
       return;
     }
     connection.request_sent += written.bytes;
   }
-  if (connection.watched != EPOLLIN) {
-    watch(connection, EPOLLIN, EPOLL_CTL_MOD);
+  if (connection.watched != Wants::kRead) {
+    watch(connection, Wants::kRead);
   }
 }
 
-void LoadLoop::on_event(Connection& connection, uint32_t events) {
+void LoadLoop::on_event(Connection& connection, net::Ready ready) {
   if (connection.state == Connection::State::kConnecting) {
     on_connected(connection);
     return;
@@ -373,7 +372,7 @@ void LoadLoop::on_event(Connection& connection, uint32_t events) {
   if (sending) {
     send_rest(connection);  // TLS may have waited for bytes from the peer
   }
-  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && connection.wire.open()) {
+  if ((ready.readable || ready.broken) && connection.wire.open()) {
     on_readable(connection);
   }
 }
@@ -391,11 +390,11 @@ void LoadLoop::on_connected(Connection& connection) {
 void LoadLoop::on_readable(Connection& connection) {
   // Plain sockets are read once per event: one that has more is reported again.
   for (;;) {
-    const uint32_t generation = connection.generation;
+    const net::EventLoop::Key key = connection.key;
     const auto got = connection.wire.read(buffer_);
     if (got.state == detail::WireState::kMoved) {
       on_bytes(connection, {buffer_.data(), got.bytes});
-      if (tls_ == nullptr || !connection.wire.open() || generation != connection.generation) {
+      if (tls_ == nullptr || !connection.wire.open() || key != connection.key) {
         return;
       }
       continue;
@@ -452,7 +451,7 @@ void LoadLoop::note_chunks(Connection& connection, uint32_t chunks, int64_t now)
 void LoadLoop::on_closed(Connection& connection, const std::string& why) {
   if (connection.state == Connection::State::kIdle) {
     std::erase(idle_, &connection);
-    connection.wire.close();
+    connection.close();
     connection.state = Connection::State::kClosed;
     closed_.push_back(&connection);
     return;
@@ -462,7 +461,7 @@ void LoadLoop::on_closed(Connection& connection, const std::string& why) {
     return;
   }
   const ResponseReader::State state = connection.reader.on_close();
-  connection.wire.close();
+  connection.close();
   if (state == ResponseReader::State::kDone) {
     finish_answer(connection, state);
   } else {
@@ -479,7 +478,7 @@ bool LoadLoop::retry(Connection& connection) {
   }
   connection.retried = true;
   ++result_.client.reconnects;
-  connection.wire.close();
+  connection.close();
   begin(connection);
   return true;
 }
@@ -492,7 +491,7 @@ void LoadLoop::finish_answer(Connection& connection, ResponseReader::State state
   record.status = static_cast<uint16_t>(reader.status());
   record.streamed = reader.is_stream();
   if (reader.must_close() || state == ResponseReader::State::kBroken) {
-    connection.wire.close();
+    connection.close();
   }
   if (state == ResponseReader::State::kBroken) {
     finish(connection, Outcome::kBroken, std::string(reader.broken_text()));
@@ -549,7 +548,7 @@ void LoadLoop::finish(Connection& connection, Outcome outcome, const std::string
   keep_history(connection, turn_outcome);
   const bool keep = outcome == Outcome::kOk || outcome == Outcome::kHttpError;
   if (!keep || !options_.reuse_connections) {
-    connection.wire.close();
+    connection.close();
   }
   if (connection.request.capacity() > kKeptRequestBytes) {
     std::string().swap(connection.request);
@@ -600,7 +599,7 @@ void LoadLoop::expire(int64_t now) {
        head != nullptr && head->links[0].deadline <= now;) {
     Connection& connection = *head;
     const bool connected = connection.state == Connection::State::kBusy;
-    connection.wire.close();
+    connection.close();
     finish(connection, Outcome::kTimeout,
            connected ? "no complete answer within --request-timeout"
                      : "no connection within --request-timeout");
@@ -608,7 +607,7 @@ void LoadLoop::expire(int64_t now) {
   for (Connection*& head = deadlines_[static_cast<size_t>(List::kCancel)].head;
        head != nullptr && head->links[1].deadline <= now;) {
     Connection& connection = *head;
-    connection.wire.close();
+    connection.close();
     finish(connection, Outcome::kCancelled, {});
   }
 }
@@ -621,7 +620,7 @@ void LoadLoop::cut_off(Outcome outcome) {
   }
   while (deadlines_[0].head != nullptr) {
     Connection& connection = *deadlines_[0].head;
-    connection.wire.close();
+    connection.close();
     finish(connection, outcome, {});
   }
 }
@@ -666,21 +665,19 @@ Duration LoadLoop::wait_time(int64_t now) {
 
 /// Waits for events at most so long. The last kAwakeNs before a launch are spent awake: a sleeping
 /// thread is woken some 30 µs late, more where the kernel lets the core sleep as well.
-int LoadLoop::wait_for_events(std::span<epoll_event> ready, Duration wait) {
+size_t LoadLoop::wait_for_events(Duration wait) {
   const int64_t begin = elapsed();
   const int64_t until = begin + wait.count();
   const int64_t awake_ns = until >= due_at_ ? std::min(kAwakeNs, wait.count()) : 0;
   const int64_t asleep_ns = wait.count() - awake_ns;
-  const timespec timeout{.tv_sec = asleep_ns / 1'000'000'000, .tv_nsec = asleep_ns % 1'000'000'000};
-  const auto most = static_cast<int>(ready.size());
-  int count = ::epoll_pwait2(epoll_, ready.data(), most, &timeout, nullptr);
+  size_t count = events_.wait(Duration(asleep_ns));
   if (awake_ns == 0 || count != 0) {
     return count;
   }
   const int64_t woke = elapsed();
   int64_t now = woke;
   while (count == 0 && now < until) {
-    count = ::epoll_wait(epoll_, ready.data(), most, 0);
+    count = events_.wait(Duration::zero());
     now = elapsed();
   }
   awake_ns_ += now - woke;
@@ -688,7 +685,6 @@ int LoadLoop::wait_for_events(std::span<epoll_event> ready, Duration wait) {
 }
 
 void LoadLoop::wait_and_handle() {
-  std::array<epoll_event, kEventsPerWait> ready{};
   int64_t now = elapsed();
   Duration wait = wait_time(now);
   // Slack is used to write a request ahead; then only a look at what has happened.
@@ -702,18 +698,13 @@ void LoadLoop::wait_and_handle() {
     wait = prepared_.size() > before ? Duration{} : wait;
   }
   sent_at_look_ = sent_;
-  const int count = wait_for_events(ready, wait);
+  wait_for_events(wait);
   const int64_t woke = elapsed();
   if (woke >= due_at_ && !idle_.empty()) {
     launch_due();  // sending comes before reading: an answer waits in its socket, a schedule does
                    // not
   }
-  for (int i = 0; i < count; ++i) {
-    const uint64_t which = ready[static_cast<size_t>(i)].data.u64;
-    Connection& connection = *connections_[which >> 32];
-    if (connection.wire.open() && connection.generation == static_cast<uint32_t>(which)) {
-      on_event(connection, ready[static_cast<size_t>(i)].events);
-    }
+  for (size_t i = 0; events_.handle_next(); ++i) {
     if (i % kEventsPerLook == kEventsPerLook - 1) {
       launch_due();
       sent_at_look_ = sent_;

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sys/epoll.h>
-
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +16,7 @@
 #include "stator/lab/loadgen/records.h"
 #include "stator/lab/loadgen/request_builder.h"
 #include "stator/lab/loadgen/response_reader.h"
+#include "stator/net/event_loop.h"
 
 namespace stator::loadgen {
 
@@ -50,7 +48,7 @@ struct alignas(64) LiveCounters {
 };
 
 /// One thread of a run: sends what its Dispatcher says, on its own connections, and reads answers.
-/// One epoll loop, one request in flight per connection, HTTP/1.1 keep-alive.
+/// One loop, one request in flight per connection, HTTP/1.1 keep-alive.
 ///
 /// L1  A connection is idle (in idle_), or busy with one request, or closed; `busy_` counts.
 /// L2  Each launch ends in exactly one record.
@@ -94,9 +92,10 @@ class LoadLoop {
   Connection* take_connection();
   void begin(Connection& connection);
   bool connect(Connection& connection);
-  void watch(Connection& connection, uint32_t events, int operation);
+  enum class Wants : uint8_t { kRead, kBoth };
+  void watch(Connection& connection, Wants wants);
   void send_rest(Connection& connection);
-  void on_event(Connection& connection, uint32_t events);
+  void on_event(Connection& connection, net::Ready ready);
   void on_connected(Connection& connection);
   void on_readable(Connection& connection);
   void on_bytes(Connection& connection, std::string_view bytes);
@@ -111,7 +110,7 @@ class LoadLoop {
   void expire(int64_t now);
   void cut_off(Outcome outcome);
   void wait_and_handle();
-  int wait_for_events(std::span<epoll_event> ready, Duration wait);
+  size_t wait_for_events(Duration wait);
   Duration wait_time(int64_t now);
   void add_to(List list, Connection& connection);
   void remove_from(List list, Connection& connection);
@@ -128,9 +127,9 @@ class LoadLoop {
   TimePoint start_{};
   Dispatcher dispatcher_;
   ThreadResult result_;
-  int epoll_ = -1;
   detail::LocalPorts local_ports_;
   std::vector<std::unique_ptr<Connection>> connections_;
+  net::EventLoop events_;  // goes before those whom it calls
   std::vector<Connection*> idle_;
   std::vector<Connection*> closed_;
   DeadlineList deadlines_[2];

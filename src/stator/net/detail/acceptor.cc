@@ -2,18 +2,15 @@
 #include "stator/net/detail/acceptor.h"
 
 #include <algorithm>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <chrono>
 #include <utility>
 
 #include "stator/core/log.h"
+#include "stator/net/detail/watch.h"
 #include "stator/net/shard.h"
 
 namespace stator::net::detail {
 namespace {
-
-using ErrorCode = boost::system::error_code;
 
 constexpr int kAcceptsPerTurn = 64;
 constexpr Duration kBackoffMin = std::chrono::milliseconds(5);
@@ -21,23 +18,18 @@ constexpr Duration kBackoffMax = std::chrono::seconds(1);
 
 }  // namespace
 
-// A cancelled wait completes after the acceptor has died, so the state outlives it.
-struct AcceptorState : std::enable_shared_from_this<AcceptorState> {
+// Shared with the wait in the loop.
+struct AcceptorState final : WatchUser, std::enable_shared_from_this<AcceptorState> {
   AcceptorState(Shard& on, uint16_t port_in, Counter backoffs_in, Acceptor::Take take_in)
       : shard(on),
-        socket(on.io()),
+        socket(on.loop()),
         port(port_in),
         backoffs(backoffs_in),
         take(std::move(take_in)) {}
 
-  void wait() {
-    socket.async_wait(boost::asio::posix::descriptor_base::wait_read,
-                      [self = shared_from_this()](const ErrorCode& ec) {
-                        if (!ec && self->take != nullptr) {
-                          self->accept();
-                        }
-                      });
-  }
+  // Other processes may have taken what was reported here, or more may wait than a turn takes.
+  void wait() { socket.wait_readable_again(shared_from_this()); }
+  void on_readable() override { accept(); }
   void accept() {
     if (!take_some()) {
       return back_off();
@@ -48,7 +40,7 @@ struct AcceptorState : std::enable_shared_from_this<AcceptorState> {
   }
   bool take_some() {
     for (int i = 0; i < kAcceptsPerTurn && take != nullptr; ++i) {
-      Accepted accepted = accept_tcp(socket.native_handle());
+      Accepted accepted = accept_tcp(socket.fd());
       if (accepted.error != 0) {
         backoffs.add();
         log::warn("net", "cannot accept connections for now; if files run out, raise ulimit -n",
@@ -70,12 +62,11 @@ struct AcceptorState : std::enable_shared_from_this<AcceptorState> {
   void close() {
     take = nullptr;
     retry.cancel();
-    ErrorCode ignored;
-    socket.close(ignored);  // NOLINT(bugprone-unused-return-value): nothing to do about it
+    socket.close_shared();
   }
 
   Shard& shard;
-  boost::asio::posix::stream_descriptor socket;
+  Watch socket;
   const uint16_t port;
   const Counter backoffs;
   Acceptor::Take take;  // null once closed
@@ -86,12 +77,7 @@ struct AcceptorState : std::enable_shared_from_this<AcceptorState> {
 Result<std::unique_ptr<Acceptor>> Acceptor::open(Shard& shard, ListenSocket socket,
                                                  Counter backoffs, Take take) {
   auto state = std::make_shared<AcceptorState>(shard, socket.port, backoffs, std::move(take));
-  ErrorCode ec;
-  state->socket.assign(socket.fd.get(), ec);
-  if (ec) {
-    return Error(Code::kIo, "watching the listening socket: " + ec.message());
-  }
-  static_cast<void>(socket.fd.release());
+  STATOR_CHECK(state->socket.open(std::move(socket.fd)));
   return std::make_unique<Acceptor>(std::move(state));
 }
 

@@ -3,22 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/connect.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
-#include <charconv>
 #include <utility>
 
 #include "stator/net/detail/mutual_tls.h"
+#include "stator/net/detail/name_lookup.h"
 
 namespace stator::net::detail {
-namespace {
-
-using boost::asio::ip::tcp;
-using ErrorCode = boost::system::error_code;
-
-}  // namespace
-
 class GrpcClientConnection::Call final : public GrpcCall {
  public:
   Call(std::shared_ptr<GrpcClientConnection> connection, int32_t stream)
@@ -49,17 +39,8 @@ class GrpcClientConnection::Call final : public GrpcCall {
 GrpcClientConnection::GrpcClientConnection(Target target, Shard& shard)
     : GrpcSocket(shard),
       target_(std::move(target)),
-      host_(target_.address),
-      resolver_(shard.io()),
-      streams_(target_.address, target_.tls != nullptr) {
-  if (const size_t colon = target_.address.rfind(':'); colon != std::string::npos) {
-    host_ = target_.address.substr(0, colon);
-    port_ = target_.address.substr(colon + 1);
-    if (host_.size() > 2 && host_.front() == '[' && host_.back() == ']') {
-      host_ = host_.substr(1, host_.size() - 2);
-    }
-  }
-}
+      server_(split_endpoint(target_.address)),
+      streams_(target_.address, target_.tls != nullptr) {}
 
 std::unique_ptr<GrpcCall> GrpcClientConnection::begin(const GrpcClientStreams::Call& call,
                                                       GrpcCallListener& listener) {
@@ -76,21 +57,8 @@ std::unique_ptr<GrpcCall> GrpcClientConnection::begin(const GrpcClientStreams::C
 }
 
 void GrpcClientConnection::start() {
-  ErrorCode numeric;
-  const auto host = boost::asio::ip::make_address(host_, numeric);
-  uint16_t port = 0;
-  if (!numeric && parse_port(port)) {  // no thread for what needs no look-up
-    connect(std::vector{tcp::endpoint(host, port)});
-  } else {
-    resolver_.async_resolve(
-        host_, port_, [self = self()](const ErrorCode& ec, const tcp::resolver::results_type& at) {
-          if (ec) {
-            self->fail(fmt::format("its address cannot be resolved: {}", ec.message()));
-          } else {
-            self->connect(std::vector<tcp::endpoint>(at.begin(), at.end()));
-          }
-        });
-  }
+  // Not from inside the call: whoever begins one hears nothing before it has returned.
+  shard_.defer([self = self()] { self->find_server(); });
   if (target_.connect_timeout) {
     connect_timer_ = shard_.after(*target_.connect_timeout, [this] {
       if (!heard()) {
@@ -143,39 +111,60 @@ void GrpcClientConnection::expire(int32_t stream, uint64_t reads_before) {
   }
 }
 
-bool GrpcClientConnection::parse_port(uint16_t& port) const {
-  const char* const end = port_.data() + port_.size();
-  const auto [at, error] = std::from_chars(port_.data(), end, port);
-  return error == std::errc() && at == end && port > 0;
+void GrpcClientConnection::find_server() {
+  addresses_ = numeric_addresses(server_);
+  if (!addresses_.empty()) {  // no thread for what needs no look-up
+    return connect_next();
+  }
+  shard_.names().start(server_, [self = self()](Result<std::vector<SocketAddress>> found) {
+    if (!found) {
+      return self->fail(fmt::format("its address cannot be resolved: {}", found.error().message()));
+    }
+    self->addresses_ = std::move(*found);
+    self->connect_next();
+  });
 }
 
-void GrpcClientConnection::connect(const std::vector<tcp::endpoint>& endpoints) {
-  if (closed_) {
-    return;
+/// Tries the server's addresses in turn.
+void GrpcClientConnection::connect_next() {
+  int error = 0;
+  while (!closed_ && next_address_ < addresses_.size()) {
+    Connecting attempt = begin_connecting(addresses_[next_address_++]);
+    error = attempt.error;
+    if (attempt.fd.open() && socket_.open(std::move(attempt.fd))) {
+      return wait_writable();
+    }
   }
-  boost::asio::async_connect(socket_, endpoints,
-                             [self = self()](const ErrorCode& ec, const tcp::endpoint& /*at*/) {
-                               if (ec) {
-                                 self->fail(fmt::format("it cannot be reached: {}", ec.message()));
-                               } else {
-                                 self->on_connected();
-                               }
-                             });
+  fail(fmt::format("it cannot be reached: {}", error_text(error)));
+}
+
+void GrpcClientConnection::on_attempt_ended() {
+  const int error = connect_error(socket_.fd());
+  if (error == 0) {
+    return on_connected();
+  }
+  socket_.close();
+  if (next_address_ < addresses_.size()) {
+    return connect_next();
+  }
+  fail(fmt::format("it cannot be reached: {}", error_text(error)));
+}
+
+void GrpcClientConnection::on_writable() {
+  if (transport_ == nullptr) {
+    on_attempt_ended();
+  } else {
+    flush();
+  }
 }
 
 void GrpcClientConnection::on_connected() {
-  if (closed_) {
-    return;
-  }
-  ErrorCode ignored;
-  socket_.non_blocking(true, ignored);
-  socket_.set_option(tcp::no_delay(true), ignored);
-  const int fd = socket_.native_handle();
-  transport_ =
-      target_.tls == nullptr
-          ? make_plain_transport(fd)
-          : make_tls_client_transport(*target_.tls->state().context->current(), fd,
-                                      target_.server_name.empty() ? host_ : target_.server_name);
+  const int fd = socket_.fd();
+  transport_ = target_.tls == nullptr
+                   ? make_plain_transport(fd)
+                   : make_tls_client_transport(
+                         *target_.tls->state().context->current(), fd,
+                         target_.server_name.empty() ? server_.host : target_.server_name);
   if (transport_ == nullptr) {
     return fail("no memory for a TLS connection");
   }
@@ -201,7 +190,7 @@ void GrpcClientConnection::on_broken(IoState how) {
 
 void GrpcClientConnection::flush_soon() {
   if (transport_ != nullptr && !std::exchange(flush_posted_, true)) {
-    boost::asio::post(shard_.io(), [self = self()] {
+    shard_.defer([self = self()] {
       self->flush_posted_ = false;
       if (!self->closed_) {
         self->flush();
@@ -261,7 +250,7 @@ void GrpcClientConnection::close_if_idle() {
   }
   const auto kept = shared_from_this();
   if (writing_) {
-    boost::asio::post(shard_.io(), [self = self()] { self->close_if_idle(); });
+    shard_.defer([self = self()] { self->close_if_idle(); });
     return;
   }
   if (transport_ != nullptr) {
@@ -277,9 +266,7 @@ void GrpcClientConnection::tear_down() {
   closed_at_ = shard_.now();
   connect_timer_.cancel();
   watchdog_.cancel();
-  resolver_.cancel();
-  ErrorCode ignored;
-  socket_.close(ignored);
+  socket_.close();
 }
 
 }  // namespace stator::net::detail

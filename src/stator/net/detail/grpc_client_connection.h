@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <boost/asio/ip/tcp.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -37,7 +36,7 @@ class GrpcClientConnection final : public GrpcSocket {
     std::optional<Duration> connect_timeout;
   };
   GrpcClientConnection(Target target, Shard& shard);
-  ~GrpcClientConnection() = default;
+  ~GrpcClientConnection() override = default;
 
   void start();
   /// Closes when there is no call any more.
@@ -61,14 +60,15 @@ class GrpcClientConnection final : public GrpcSocket {
  private:
   class Call;
 
-  bool parse_port(uint16_t& port) const;
-  void connect(const std::vector<boost::asio::ip::tcp::endpoint>& endpoints);
+  void find_server();
+  void connect_next();
+  void on_attempt_ended();
   void on_connected();
   Read read_some(std::span<char> buffer) override;
   void on_read() override { close_if_idle(); }
   /// Answers to pings, window updates; the handshake's next step.
   void on_pause(IoState /*why*/) override { flush(); }
-  void on_writable() override { flush(); }
+  void on_writable() override;
   void on_broken(IoState how) override;
   void flush_soon();
   void flush();
@@ -85,9 +85,9 @@ class GrpcClientConnection final : public GrpcSocket {
   }
 
   const Target target_;
-  std::string host_;
-  std::string port_;
-  boost::asio::ip::tcp::resolver resolver_;
+  const Endpoint server_;
+  std::vector<SocketAddress> addresses_;  // of the server
+  size_t next_address_ = 0;               // to try
   std::unique_ptr<Transport> transport_;  // once connected
   GrpcClientStreams streams_;
   OutputBuffer output_{kGrpcCapacityKept};

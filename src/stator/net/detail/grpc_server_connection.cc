@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "stator/core/log.h"
@@ -13,9 +11,6 @@
 
 namespace stator::net::detail {
 namespace {
-
-using boost::asio::ip::tcp;
-using ErrorCode = boost::system::error_code;
 
 // So much may wait for flush() or the client before has_room() says no.
 constexpr size_t kAheadBytes = size_t{64} * 1024;
@@ -82,12 +77,13 @@ GrpcServerConnection::GrpcServerConnection(GrpcServerContext& context, FileDescr
                 .streams_max = context.options.calls_max,
                 .unfinished_bytes_max = context.options.unfinished_bytes_max,
                 .budget = context.budget}) {
-  ErrorCode ignored;
-  // The protocol matters to asio's own socket calls only, of which we use none.
-  socket_.assign(tcp::v4(), fd.release(), ignored);
+  socket_.open(std::move(fd)).ignore("start() sees to it");
 }
 
 void GrpcServerConnection::start() {
+  if (!socket_.is_watched()) {
+    return close();
+  }
   flush_now();
   attend();
   wait_readable();
@@ -387,7 +383,7 @@ void GrpcServerConnection::wake_loop_if_needed() {
     return;
   }
   // Not the shard's bounded inbox: woken_ is the bound.
-  boost::asio::post(context_.shard.io(), [self = self()] { self->attend(); });
+  context_.shard.post_past_bound([self = self()] { self->attend(); });
 }
 
 // ---- life and death
@@ -434,8 +430,7 @@ void GrpcServerConnection::close() {
     context_.metrics.unfinished_bytes.add(-static_cast<double>(counted_bytes_));
     counted_bytes_ = 0;
     transport_->shutdown_write();
-    ErrorCode ignored;
-    socket_.close(ignored);  // NOLINT(bugprone-unused-return-value): nothing to do about it
+    socket_.close();
   }
   const auto calls = std::exchange(calls_, {});
   for (const auto& [stream, call] : calls) {

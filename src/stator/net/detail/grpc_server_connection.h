@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <boost/asio/ip/tcp.hpp>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -106,7 +105,7 @@ class GrpcServerConnection final : public GrpcSocket {
 
   GrpcServerConnection(GrpcServerContext& context, FileDescriptor fd,
                        std::unique_ptr<Transport> transport, std::string address);
-  ~GrpcServerConnection() = default;
+  ~GrpcServerConnection() override = default;
 
   // The loop.
   void start();

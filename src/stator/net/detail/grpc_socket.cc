@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/net/detail/grpc_socket.h"
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
-#include <utility>
 #include <vector>
 
 namespace stator::net::detail {
 namespace {
-
-using boost::asio::ip::tcp;
 
 constexpr size_t kReadBytes = size_t{64} * 1024;
 // Reads of one connection in one turn; then the others have theirs.
@@ -23,31 +18,21 @@ std::vector<char>& read_buffer() {
 
 }  // namespace
 
-GrpcSocket::GrpcSocket(Shard& shard) : shard_(shard), socket_(shard.io()) {}
-
-template <typename Ready>
-void GrpcSocket::wait(tcp::socket::wait_type what, bool& waiting, Ready ready) {
-  if (closed_ || std::exchange(waiting, true)) {
-    return;
-  }
-  socket_.async_wait(
-      what, [self = shared_from_this(), &waiting, ready](const boost::system::error_code& ec) {
-        waiting = false;
-        if (!ec && !self->closed_) {
-          ready(*self);
-        }
-      });
-}
+GrpcSocket::GrpcSocket(Shard& shard) : shard_(shard), socket_(shard.loop()) {}
 
 void GrpcSocket::wait_readable() {
-  wait(tcp::socket::wait_read, read_waiting_, [](GrpcSocket& self) { self.read(); });
+  if (!closed_ && !socket_.waits_readable()) {
+    socket_.wait_readable(shared_from_this());
+  }
 }
 
 void GrpcSocket::wait_writable() {
-  wait(tcp::socket::wait_write, write_waiting_, [](GrpcSocket& self) { self.on_writable(); });
+  if (!closed_ && !socket_.waits_writable()) {
+    socket_.wait_writable(shared_from_this());
+  }
 }
 
-void GrpcSocket::read() {
+void GrpcSocket::on_readable() {
   std::vector<char>& buffer = read_buffer();
   for (int reads = 0; reads < kReadsPerTurn; ++reads) {
     const Read got = read_some(buffer);
@@ -75,11 +60,9 @@ void GrpcSocket::read() {
     }
   }
   on_pause(IoState::kDone);
-  boost::asio::post(shard_.io(), [self = shared_from_this()] {
-    if (!self->closed_) {
-      self->read();
-    }
-  });
+  if (!closed_) {
+    socket_.wait_readable_again(shared_from_this());
+  }
 }
 
 }  // namespace stator::net::detail

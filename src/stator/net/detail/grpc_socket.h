@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <boost/asio/ip/tcp.hpp>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -9,6 +8,7 @@
 #include "stator/net/detail/output_buffer.h"
 #include "stator/net/detail/silence_watch.h"
 #include "stator/net/detail/transport.h"
+#include "stator/net/detail/watch.h"
 #include "stator/net/shard.h"
 
 namespace stator::net::detail {
@@ -16,18 +16,18 @@ namespace stator::net::detail {
 /// What both ends of a gRPC connection share: a socket on a shard's loop, its waits, and reading by
 /// turns. Kept alive by what waits in the loop.
 ///
-///   readable ──► read() ──► read_some() ──► on_read()      at most kReadsPerTurn times in a turn
-///                  └── nothing left ──► on_pause() ──► wait_readable()
+///   on_readable() ──► read_some() ──► on_read()      at most kReadsPerTurn times in a turn
+///        └── nothing left ──► on_pause() ──► wait_readable()
 ///
 /// K1  At most one read wait and one write wait are pending, and none is acted upon once closed_.
-class GrpcSocket : public std::enable_shared_from_this<GrpcSocket> {
+class GrpcSocket : public WatchUser, public std::enable_shared_from_this<GrpcSocket> {
  public:
   GrpcSocket(const GrpcSocket&) = delete;
   GrpcSocket& operator=(const GrpcSocket&) = delete;
 
  protected:
   explicit GrpcSocket(Shard& shard);
-  ~GrpcSocket() = default;
+  ~GrpcSocket() override = default;
 
   struct Read {
     IoState state = IoState::kDone;
@@ -39,13 +39,12 @@ class GrpcSocket : public std::enable_shared_from_this<GrpcSocket> {
   virtual void on_read() = 0;
   /// Reading waits or leaves the turn to others; `why`: kDone, or what the transport wants.
   virtual void on_pause(IoState why) = 0;
-  virtual void on_writable() = 0;
   /// kClosed or kFailed.
   virtual void on_broken(IoState how) = 0;
 
   void wait_readable();
   void wait_writable();
-  void read();
+  void on_readable() final;
 
   enum class Flushed : uint8_t {
     kAll,
@@ -71,17 +70,10 @@ class GrpcSocket : public std::enable_shared_from_this<GrpcSocket> {
   }
 
   Shard& shard_;
-  boost::asio::ip::tcp::socket socket_;
+  Watch socket_;
   SilenceWatch silence_;
   Timer watchdog_;
   bool closed_ = false;
-
- private:
-  template <typename Ready>
-  void wait(boost::asio::ip::tcp::socket::wait_type what, bool& waiting, Ready ready);
-
-  bool read_waiting_ = false;
-  bool write_waiting_ = false;
 };
 
 }  // namespace stator::net::detail

@@ -2,8 +2,6 @@
 #include "stator/net/detail/http2_connection.h"
 
 #include <algorithm>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -14,8 +12,6 @@ namespace stator::net::detail {
 namespace {
 
 using std::chrono::seconds;
-using ErrorCode = boost::system::error_code;
-using boost::asio::posix::descriptor_base;
 
 // Reads of one connection in one turn; then the others have theirs.
 constexpr int kReadsPerTurn = 16;
@@ -31,23 +27,19 @@ constexpr Duration kGoodbyeTime = seconds(1);
 Http2Connection::Http2Connection(ServerContext& context, FileDescriptor fd,
                                  std::unique_ptr<Transport> transport)
     : context_(context),
-      socket_(context.shard.io()),
+      socket_(context.shard.loop()),
       transport_(std::move(transport)),
       requests_(context.limits, context.config.http2_streams_max),
       output_lease_(context.budgets->output),
       idle_since_(context.shard.now()),
       blocked_at_(idle_since_) {
-  ErrorCode ec;
-  socket_.assign(fd.get(), ec);
-  if (!ec) {
-    static_cast<void>(fd.release());
-  }
+  socket_.open(std::move(fd)).ignore("start() sees to it");
 }
 
 Http2Connection::~Http2Connection() = default;
 
 void Http2Connection::start(std::string_view bytes) {
-  if (!socket_.is_open()) {
+  if (!socket_.is_watched()) {
     return close();
   }
   take_bytes(bytes);
@@ -59,16 +51,9 @@ void Http2Connection::start(std::string_view bytes) {
 // ---- reading
 
 void Http2Connection::wait_readable() {
-  if (read_waiting_ || closed_ || ending_) {
-    return;
+  if (!socket_.waits_readable() && !closed_ && !ending_) {
+    socket_.wait_readable(shared_from_this());
   }
-  read_waiting_ = true;
-  socket_.async_wait(descriptor_base::wait_read, [self = shared_from_this()](const ErrorCode& ec) {
-    self->read_waiting_ = false;
-    if (!ec && !self->closed_) {
-      self->on_readable();
-    }
-  });
 }
 
 void Http2Connection::on_readable() {
@@ -94,8 +79,8 @@ void Http2Connection::on_readable() {
       return wait_readable();
     }
   }
-  boost::asio::post(context_.shard.io(), [self = shared_from_this()] {
-    if (!self->closed_ && !self->read_waiting_) {
+  context_.shard.defer([self = shared_from_this()] {
+    if (!self->closed_ && !self->socket_.waits_readable()) {
       self->on_readable();
     }
   });
@@ -172,7 +157,7 @@ void Http2Connection::attend_stream(int32_t id) {
 }
 
 std::string Http2Connection::address() {
-  return client_host(socket_.native_handle());
+  return client_host(socket_.fd());
 }
 
 // ---- sending
@@ -211,7 +196,7 @@ void Http2Connection::flush() {
     return;
   }
   urgent_ = false;
-  if (!write_waiting_) {
+  if (!socket_.waits_writable()) {
     send_all();
   }
   if (closed_) {
@@ -276,20 +261,16 @@ void Http2Connection::send_all() {
 }
 
 void Http2Connection::wait_writable() {
-  if (write_waiting_ || closed_) {
-    return;
+  if (!socket_.waits_writable() && !closed_) {
+    socket_.wait_writable(shared_from_this());
   }
-  write_waiting_ = true;
-  socket_.async_wait(descriptor_base::wait_write, [self = shared_from_this()](const ErrorCode& ec) {
-    self->write_waiting_ = false;
-    if (ec || self->closed_) {
-      return;
-    }
-    self->flush();
-    if (!self->closed_ && !self->read_waiting_ && !self->ending_) {
-      self->on_readable();  // a TLS handshake goes on
-    }
-  });
+}
+
+void Http2Connection::on_writable() {
+  flush();
+  if (!closed_ && !socket_.waits_readable() && !ending_) {
+    on_readable();  // a TLS handshake goes on
+  }
 }
 
 // ---- limits
@@ -301,7 +282,7 @@ void Http2Connection::check_deadlines(TimePoint now) {
   if (context_.send_away) {
     go_away(now);
   }
-  if (write_waiting_ && !output_.empty() &&
+  if (socket_.waits_writable() && !output_.empty() &&
       now - blocked_at_ >= context_.config.slow_client_timeout) {
     return drop_slow_client();
   }
@@ -390,8 +371,7 @@ void Http2Connection::close() {
   STATOR_ASSERT(!closed_, "H4: closed once");
   closed_ = true;
   transport_->shutdown_write();
-  ErrorCode ignored;
-  socket_.close(ignored);  // NOLINT(bugprone-unused-return-value): nothing to do about it
+  socket_.close();
   output_.clear();
   output_lease_.release();
   context_.closed.push_back(this);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "stator/net/detail/server_context.h"
 #include "stator/net/detail/socket.h"
 #include "stator/net/detail/transport.h"
+#include "stator/net/detail/watch.h"
 #include "stator/net/http_server.h"
 
 namespace stator::net::detail {
@@ -108,6 +108,7 @@ class Http2Exchange final : public HttpExchange, public KnowsClient {
 ///     inside nghttp2, so they may do anything.
 /// H4  As C3 of HttpConnection.
 class Http2Connection final : public ServerConnection,
+                              public WatchUser,
                               public std::enable_shared_from_this<Http2Connection> {
  public:
   Http2Connection(ServerContext& context, FileDescriptor fd, std::unique_ptr<Transport> transport);
@@ -133,7 +134,8 @@ class Http2Connection final : public ServerConnection,
 
   void wait_readable();
   void wait_writable();
-  void on_readable();
+  void on_readable() override;
+  void on_writable() override;
   void take_bytes(std::string_view bytes);
   void attend();
   void attend_stream(int32_t id);
@@ -149,7 +151,7 @@ class Http2Connection final : public ServerConnection,
   void close();
 
   ServerContext& context_;
-  boost::asio::posix::stream_descriptor socket_;
+  Watch socket_;
   std::unique_ptr<Transport> transport_;
   Http2Requests requests_;
   FlatMap<int32_t, std::unique_ptr<Http2Exchange>> exchanges_;
@@ -168,8 +170,6 @@ class Http2Connection final : public ServerConnection,
   bool urgent_ = false;                     // something to send that waits for no tick
   bool dirty_ = false;
   bool delayed_ = false;
-  bool read_waiting_ = false;
-  bool write_waiting_ = false;
   bool attending_ = false;
   bool closed_ = false;
 

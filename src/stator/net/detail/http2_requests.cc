@@ -134,7 +134,8 @@ struct Http2Requests::Callbacks {
     if (carries_end && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) {
       self(user).on_sent_end(frame->hd.stream_id);
     } else if (frame->hd.type == NGHTTP2_RST_STREAM &&
-               frame->rst_stream.error_code != NGHTTP2_NO_ERROR) {
+               frame->rst_stream.error_code != NGHTTP2_NO_ERROR &&
+               frame->rst_stream.error_code != NGHTTP2_REFUSED_STREAM) {  // nothing was begun
       ++self(user).resets_;
     }
     return 0;

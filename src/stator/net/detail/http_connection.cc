@@ -2,8 +2,6 @@
 #include "stator/net/detail/http_connection.h"
 
 #include <algorithm>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
 
@@ -14,8 +12,6 @@ namespace stator::net::detail {
 namespace {
 
 using std::chrono::seconds;
-using ErrorCode = boost::system::error_code;
-using boost::asio::posix::descriptor_base;
 
 // Reads of one connection in one turn (1 MiB with the 64 KiB buffer); then the others have theirs.
 constexpr int kReadsPerTurn = 16;
@@ -49,20 +45,16 @@ constexpr size_t kFlushWithoutDelayBytes = 64 * 1024;
 HttpConnection::HttpConnection(ServerContext& context, FileDescriptor fd,
                                std::unique_ptr<Transport> transport)
     : context_(context),
-      socket_(context.shard.io()),
+      socket_(context.shard.loop()),
       transport_(std::move(transport)),
       body_lease_(context.budgets->bodies),
       stash_lease_(context.budgets->bodies),
       output_lease_(context.budgets->output) {
-  ErrorCode ec;
-  socket_.assign(fd.get(), ec);
-  if (!ec) {
-    static_cast<void>(fd.release());
-  }
+  socket_.open(std::move(fd)).ignore("start() sees to it");
 }
 
 bool HttpConnection::start(Duration first_byte_timeout) {
-  if (!socket_.is_open()) {
+  if (!socket_.is_watched()) {
     return false;
   }
   deadline_ = context_.shard.now() + first_byte_timeout;
@@ -73,16 +65,9 @@ bool HttpConnection::start(Duration first_byte_timeout) {
 // ---- reading
 
 void HttpConnection::wait_readable() {
-  if (read_waiting_ || read_ended_ || stash_full()) {
-    return;
+  if (!socket_.waits_readable() && !read_ended_ && !stash_full()) {
+    socket_.wait_readable(shared_from_this());
   }
-  read_waiting_ = true;
-  socket_.async_wait(descriptor_base::wait_read, [self = shared_from_this()](const ErrorCode& ec) {
-    self->read_waiting_ = false;
-    if (!ec && !self->is_closed()) {
-      self->on_readable();
-    }
-  });
 }
 
 void HttpConnection::on_readable() {
@@ -125,21 +110,17 @@ void HttpConnection::on_end_of_input() {
 
 // Goes on with what is there (stashed, or still in the transport) in the next turn.
 void HttpConnection::resume_reading() {
-  boost::asio::post(context_.shard.io(), [self = shared_from_this()] {
+  context_.shard.defer([self = shared_from_this()] {
     if (self->is_closed()) {
       return;
     }
     if (self->state_ == State::kIdle && !self->stash_.empty()) {
       self->parse_stash();
     }
-    self->read_again();
+    if (!self->is_closed() && !self->socket_.waits_readable() && !self->read_ended_) {
+      self->on_readable();
+    }
   });
-}
-
-void HttpConnection::read_again() {
-  if (!is_closed() && !read_waiting_ && !read_ended_) {
-    on_readable();
-  }
 }
 
 void HttpConnection::take_bytes(std::string_view bytes) {
@@ -194,7 +175,7 @@ bool HttpConnection::is_http2_start(std::string_view& bytes) {
 }
 
 HttpConnection::Socket HttpConnection::hand_over() {
-  FileDescriptor fd(socket_.release());
+  FileDescriptor fd = socket_.release();
   parser_.reset();
   clear_stash();
   state_ = State::kClosed;
@@ -393,7 +374,7 @@ bool HttpConnection::from_this_host() {
 }
 
 std::string HttpConnection::client_address() {
-  return client_host(socket_.native_handle());
+  return client_host(socket_.fd());
 }
 
 void HttpConnection::set_observer(ExchangeObserver* observer) {
@@ -475,7 +456,7 @@ bool HttpConnection::start_tunnel(std::span<const HttpHeader> headers) {
   mark_dirty();
   if (!stash_.empty()) {
     // What came behind the request is told after the handler is back.
-    boost::asio::post(context_.shard.io(), [self = shared_from_this()] {
+    context_.shard.defer([self = shared_from_this()] {
       if (self->state_ == State::kAnswering && self->framing_ == Framing::kTunnel) {
         const std::string bytes = self->stash_.substr(self->stash_read_);
         self->clear_stash();
@@ -558,7 +539,7 @@ void HttpConnection::flush() {
   if (is_closed()) {
     return;
   }
-  if (!write_waiting_) {
+  if (!socket_.waits_writable()) {
     send_all();
   }
   if (is_closed()) {
@@ -598,19 +579,17 @@ void HttpConnection::send_all() {
 }
 
 void HttpConnection::wait_writable() {
-  if (write_waiting_) {
-    return;
+  if (!socket_.waits_writable()) {
+    blocked_at_ = context_.shard.now();
+    socket_.wait_writable(shared_from_this());
   }
-  write_waiting_ = true;
-  blocked_at_ = context_.shard.now();
-  socket_.async_wait(descriptor_base::wait_write, [self = shared_from_this()](const ErrorCode& ec) {
-    self->write_waiting_ = false;
-    if (ec || self->is_closed()) {
-      return;
-    }
-    self->flush();
-    self->read_again();  // a TLS handshake goes on
-  });
+}
+
+void HttpConnection::on_writable() {
+  flush();
+  if (!is_closed() && !socket_.waits_readable()) {
+    resume_reading();  // a TLS handshake goes on
+  }
 }
 
 void HttpConnection::check_pressure(TimePoint now) {
@@ -660,7 +639,7 @@ void HttpConnection::check_deadlines(TimePoint now) {
     case State::kAnswering:
     case State::kSending: {
       const Duration limit = context_.config.slow_client_timeout;
-      const bool stuck = write_waiting_ && !output_.empty() && now - blocked_at_ >= limit;
+      const bool stuck = socket_.waits_writable() && !output_.empty() && now - blocked_at_ >= limit;
       const bool pressed = pressed_since_ && now - *pressed_since_ >= limit;
       const bool slow =
           state_ == State::kSending && output_.size() > kRateFromBytes &&
@@ -727,8 +706,7 @@ void HttpConnection::close() {
   state_ = State::kClosed;
   transport_->shutdown_write();
   transport_.reset();
-  ErrorCode ignored;
-  socket_.close(ignored);  // NOLINT(bugprone-unused-return-value): nothing to do about it
+  socket_.close();
   parser_.reset();
   request_ = HttpRequest();
   clear_stash();

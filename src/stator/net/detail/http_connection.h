@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "stator/net/detail/server_context.h"
 #include "stator/net/detail/socket.h"
 #include "stator/net/detail/transport.h"
+#include "stator/net/detail/watch.h"
 #include "stator/net/http_server.h"
 
 namespace stator::net::detail {
@@ -41,13 +41,14 @@ namespace stator::net::detail {
 /// C4  What it keeps for its client is in the server's budgets: body and stash in one, output in
 ///     the other, as far as it exceeds ByteBudget::kFreeBytes each.
 ///
-/// Memory while idle or streaming: this object (about 500 bytes), Asio's descriptor state, the head
+/// Memory while idle or streaming: this object (about 500 bytes), its place in the loop, the head
 /// of the request being answered, and at most 512 bytes of output buffer.
-/// shared_ptr because a cancelled wait completes after its connection was closed.
+/// shared_ptr because what waits in the loop keeps it alive.
 /// A client that begins in HTTP/2 gets another connection on the same socket: hand_over().
 class HttpConnection final : public HttpExchange,
                              public ServerConnection,
                              public KnowsClient,
+                             public WatchUser,
                              public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(ServerContext& context, FileDescriptor fd, std::unique_ptr<Transport> transport);
@@ -102,9 +103,9 @@ class HttpConnection final : public HttpExchange,
 
   void wait_readable();
   void wait_writable();
-  void on_readable();
+  void on_readable() override;
+  void on_writable() override;
   void resume_reading();
-  void read_again();
   void take_bytes(std::string_view bytes);
   bool is_http2_start(std::string_view& bytes);
   void take_request_bytes(std::string_view bytes);
@@ -133,7 +134,7 @@ class HttpConnection final : public HttpExchange,
   void close();
 
   ServerContext& context_;
-  boost::asio::posix::stream_descriptor socket_;
+  Watch socket_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<RequestParser> parser_;  // kReceiving only
   HttpRequest request_;                    // kAnswering only
@@ -166,8 +167,6 @@ class HttpConnection final : public HttpExchange,
   bool dirty_ = false;
   bool delayed_ = false;
   bool read_ended_ = false;  // the client sends nothing more
-  bool read_waiting_ = false;
-  bool write_waiting_ = false;
 };
 
 }  // namespace stator::net::detail

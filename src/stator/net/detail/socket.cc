@@ -2,6 +2,7 @@
 #include "stator/net/detail/socket.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -10,6 +11,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 namespace stator::net::detail {
 namespace {
@@ -18,13 +20,8 @@ namespace {
 constexpr int kBacklog = 4096;
 constexpr int kPortTriesMax = 8;
 
-struct Address {
-  sockaddr_storage storage = {};
-  socklen_t length = 0;
-};
-
-Result<Address> parse_address(const std::string& host, uint16_t port) {
-  Address address;
+Result<SocketAddress> parse_address(const std::string& host, uint16_t port) {
+  SocketAddress address;
   sockaddr_in v4 = {};
   sockaddr_in6 v6 = {};
   if (inet_pton(AF_INET, host == "localhost" ? "127.0.0.1" : host.c_str(), &v4.sin_addr) == 1) {
@@ -72,8 +69,8 @@ Error bind_error(int error, const std::string& host, uint16_t port) {
   }
 }
 
-Result<FileDescriptor> bind_tcp(const Address& address, const std::string& host, uint16_t port,
-                                Sharing sharing) {
+Result<FileDescriptor> bind_tcp(const SocketAddress& address, const std::string& host,
+                                uint16_t port, Sharing sharing) {
   FileDescriptor fd(
       ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.open()) {
@@ -83,10 +80,33 @@ Result<FileDescriptor> bind_tcp(const Address& address, const std::string& host,
   if (sharing == Sharing::kJoin) {
     STATOR_CHECK(set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT));
   }
-  if (::bind(fd.get(), std::bit_cast<const sockaddr*>(&address.storage), address.length) != 0) {
+  if (::bind(fd.get(), address.get(), address.length) != 0) {
     return bind_error(errno, host, port);
   }
   return fd;
+}
+
+std::string without_brackets(std::string_view host) {
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return std::string(bracketed ? host.substr(1, host.size() - 2) : host);
+}
+
+/// 0, or an error of getaddrinfo().
+int ask_addresses(const Endpoint& where, int flags, std::vector<SocketAddress>& found) {
+  addrinfo hints = {};
+  hints.ai_flags = flags;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* first = nullptr;
+  const int error = ::getaddrinfo(
+      where.host.c_str(), where.port.empty() ? nullptr : where.port.c_str(), &hints, &first);
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(first, &::freeaddrinfo);
+  for (const addrinfo* at = first; error == 0 && at != nullptr; at = at->ai_next) {
+    SocketAddress address;
+    address.length = at->ai_addrlen;
+    std::memcpy(&address.storage, at->ai_addr, at->ai_addrlen);
+    found.push_back(address);
+  }
+  return error;
 }
 
 }  // namespace
@@ -96,8 +116,68 @@ std::string error_text(int error) {
   return text != nullptr ? text : "error " + std::to_string(error);
 }
 
+const sockaddr* SocketAddress::get() const {
+  return std::bit_cast<const sockaddr*>(&storage);
+}
+
+Endpoint split_endpoint(std::string_view text) {
+  Endpoint endpoint{std::string(text), {}};
+  if (const size_t colon = text.rfind(':'); colon != std::string_view::npos) {
+    endpoint.host = without_brackets(text.substr(0, colon));
+    endpoint.port = text.substr(colon + 1);
+  }
+  return endpoint;
+}
+
+std::vector<SocketAddress> numeric_addresses(const Endpoint& where) {
+  std::vector<SocketAddress> found;
+  ask_addresses(where, AI_NUMERICHOST | AI_NUMERICSERV, found);
+  return found;
+}
+
+Result<std::vector<SocketAddress>> find_addresses(const Endpoint& where) {
+  std::vector<SocketAddress> found;
+  if (const int error = ask_addresses(where, 0, found); error != 0) {
+    return Error(Code::kUnavailable, ::gai_strerror(error));
+  }
+  return found;
+}
+
+Result<std::string> find_own_address(std::string_view host) {
+  std::vector<SocketAddress> found;
+  const int error = ask_addresses({without_brackets(host), {}}, AI_PASSIVE, found);
+  if (error != 0) {
+    return Error(Code::kInvalidArgument,
+                 "\"" + std::string(host) +
+                     "\" is no address or name to listen on: " + ::gai_strerror(error));
+  }
+  char text[NI_MAXHOST] = "";
+  ::getnameinfo(found.front().get(), found.front().length, text, sizeof(text), nullptr, 0,
+                NI_NUMERICHOST);
+  return std::string(text);
+}
+
+Connecting begin_connecting(const SocketAddress& address) {
+  FileDescriptor fd(
+      ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.open()) {
+    return {{}, errno};
+  }
+  set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY).ignore("latency only");
+  if (::connect(fd.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) {
+    return {{}, errno};
+  }
+  return {std::move(fd), 0};
+}
+
+int connect_error(int fd) {
+  int error = 0;
+  socklen_t length = sizeof(error);
+  return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
+
 Result<ListenSocket> listen_tcp(const std::string& host, uint16_t port, Sharing sharing) {
-  STATOR_TRY(const Address address, parse_address(host, port));
+  STATOR_TRY(const SocketAddress address, parse_address(host, port));
   if (sharing == Sharing::kExclusive && port != 0) {
     // A second process of the same user could join a SO_REUSEPORT port unnoticed and take half of
     // our connections; a socket without the option finds out. It closes again at once.
