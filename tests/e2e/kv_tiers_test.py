@@ -82,9 +82,15 @@ class KvTiersTest(unittest.TestCase):
         self.settled(server.http)
         self.assertGreater(min(self.check(server.http)), 100)
         self.assertGreater(server.http.metric("stator_kv_onboard_blocks_total", tier="disk", result="ok"), 50)
+        self.assertGreater(server.http.metric("kvbm_onboard_blocks_d2h"), 50)
+        self.assertGreater(server.http.metric("kvbm_disk_cache_hit_rate"), 0.1)
+        self.assertGreater(server.http.metric("stator_kv_offload_bytes_total", tier="disk"), 50 * 65536)
+        stored = server.http.metric("stator_kv_tier_blocks", tier="disk")
+        eventually(lambda: server.http.metric("stator_router_index_tier_blocks") >= stored, "the router knows the disk's blocks")
         server.frontend.kill()
         server = self.with_disk()
         self.assertGreater(server.http.metric("stator_kv_g3_recovered_blocks"), 50)
+        eventually(lambda: server.http.metric("stator_router_index_tier_blocks") >= stored - 10, "the router knows what was found on disk")
         self.assertGreater(min(self.check(server.http)), 100)
 
     def test_damaged_blocks_are_found_counted_and_computed_again(self):

@@ -15,7 +15,7 @@ KEYS = {name: os.environ.get(name, "") for name in ("AWS_ACCESS_KEY_ID", "AWS_SE
 
 
 class RealS3(unittest.TestCase):
-    def serve(self, bucket: str = "kv", **keys: str) -> Serve:
+    def serve(self, bucket: str = "stator-kv", **keys: str) -> Serve:
         server = Serve("--workers", "1", "--kv-object", f"s3://{bucket}/prefix/a b", "--kv-object-endpoint",
                        os.environ["STATOR_S3_ENDPOINT"], engine="cpu", env=clean_environment(**(KEYS | keys)))
         self.addCleanup(server.close)

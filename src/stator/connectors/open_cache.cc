@@ -130,7 +130,8 @@ Result<std::unique_ptr<EngineCache>> open_cache(const OpenOptions& options, Cloc
         storage::LowerTiersOptions{.space = space,
                                    .block_bytes = options.facts.block_bytes,
                                    .block_tokens = options.facts.block_tokens,
-                                   .io_threads = threads},
+                                   .io_threads = threads,
+                                   .saves_from = storage::SaveSource::kHost},
         std::move(disk), std::move(stores), clock, metrics);
   }
   STATOR_TRY(auto cache, EngineCache::create({.space = space,

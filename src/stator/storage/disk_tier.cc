@@ -445,6 +445,50 @@ void DiskTier::forget(uint32_t slot, const BlockName& name) {
   journal_->append({.op = JournalRecord::Op::kDelete, .slot = slot, .name = name})
       .ignore("a block that is damaged is found damaged again");
   index_.erase(slot);
+  tell_removed(name);
+}
+
+void DiskTier::on_removed(std::function<void(const BlockName&)> listener) {
+  const MutexLock lock(mutex_);
+  removed_ = std::move(listener);
+}
+
+void DiskTier::tell_removed(const BlockName& name) {
+  if (removed_) {
+    removed_(name);
+  }
+}
+
+std::vector<JournalRecord> DiskTier::newest(size_t count) const {
+  const MutexLock lock(mutex_);
+  const std::vector<uint32_t> slots = index_.by_age();
+  std::vector<JournalRecord> out;
+  for (auto slot = slots.rbegin(); slot != slots.rend() && out.size() < count; ++slot) {
+    out.push_back({.slot = *slot,
+                   .generation = generations_[*slot],
+                   .name = index_.name(*slot),
+                   .parent = index_.parent(*slot)});
+  }
+  return out;
+}
+
+Result<BlockHeader> DiskTier::read_header(const BlockName& name) {
+  const auto slot = pin(name);
+  if (!slot) {
+    return Error(Code::kNotFound, "the block is not on disk");
+  }
+  const AlignedBuffer encoded(BlockHeader::kBytes);
+  Status moved = transfer(*slot, encoded.bytes(), {}, false);
+  {
+    const MutexLock lock(mutex_);
+    index_.unpin(*slot);
+  }
+  if (!moved) {
+    return std::move(moved.error());
+  }
+  return check_header(
+      encoded.bytes(),
+      {.space = options_.space, .name = name, .payload_bytes = options_.block_bytes});
 }
 
 bool DiskTier::drop(const BlockName& name) {
@@ -454,6 +498,7 @@ bool DiskTier::drop(const BlockName& name) {
     return false;
   }
   index_.erase(*slot);
+  tell_removed(name);
   return true;
 }
 
@@ -487,6 +532,7 @@ Status DiskTier::reserve(const Block& block, SlotIndex::Reserved& out) {
   }
   out = *reserved;
   if (out.evicted) {  // D2
+    tell_removed(*out.evicted);
     return journal_->append(
         {.op = JournalRecord::Op::kDelete, .slot = out.slot, .name = *out.evicted});
   }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -97,6 +98,14 @@ class DiskTier {
   /// Forgets a block; false if it is not there.
   bool drop(const BlockName& name);
 
+  /// `listener` hears of each block that leaves, under the tier's lock: it may only note it. Before
+  /// the first write.
+  void on_removed(std::function<void(const BlockName&)> listener);
+  /// What is there, most recently used first, at most so many.
+  std::vector<JournalRecord> newest(size_t count) const;
+  /// The block's header, checked; its payload is not read. As read().
+  Result<BlockHeader> read_header(const BlockName& name);
+
   bool enabled() const { return enabled_.load(std::memory_order_relaxed); }
   uint32_t slots() const { return slots_; }
   uint32_t stored() const;
@@ -124,6 +133,7 @@ class DiskTier {
   bool take_budget() STATOR_REQUIRES(mutex_);
   Status reserve(const Block& block, SlotIndex::Reserved& out) STATOR_REQUIRES(mutex_);
   void forget(uint32_t slot, const BlockName& name);
+  void tell_removed(const BlockName& name) STATOR_REQUIRES(mutex_);
   Status checkpoint() STATOR_REQUIRES(mutex_);
 
   const DiskTierOptions options_;
@@ -138,6 +148,7 @@ class DiskTier {
 
   mutable Mutex mutex_;
   SlotIndex index_ STATOR_GUARDED_BY(mutex_){0};
+  std::function<void(const BlockName&)> removed_ STATOR_GUARDED_BY(mutex_);
   std::vector<uint32_t> generations_ STATOR_GUARDED_BY(mutex_);  // by slot
   std::unique_ptr<Journal> journal_ STATOR_GUARDED_BY(mutex_);
   uint32_t last_generation_ STATOR_GUARDED_BY(mutex_) = 0;

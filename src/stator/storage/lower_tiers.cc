@@ -14,15 +14,7 @@ namespace {
 
 constexpr double kLoadSeconds[] = {1e-4, 3e-4, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3};
 constexpr size_t kSharedNamesMax = size_t{1} << 20;
-
-Counter flow(Metrics& metrics, std::string_view name, std::string_view tier,
-             std::string_view result) {
-  const bool down = name == "offload";
-  return metrics.counter(
-      down ? "stator_kv_offload_blocks_total" : "stator_kv_onboard_blocks_total",
-      down ? "KV blocks written to a lower tier" : "KV blocks loaded from a lower tier",
-      {{"tier", std::string(tier)}, {"result", std::string(result)}});
-}
+constexpr size_t kHeadersAtOnce = 256;
 
 }  // namespace
 
@@ -32,6 +24,8 @@ struct LowerTiers::Saving {
   BlockName name;
   kv::LineageHash parent;
   std::vector<TokenId> tokens;
+  blocks::LocalHash local;
+  TimePoint asked;
   AlignedBuffer record;  // header, payload
 };
 
@@ -51,44 +45,64 @@ LowerTiers::LowerTiers(const LowerTiersOptions& options, std::unique_ptr<DiskTie
       disk_(std::move(disk)),
       bounces_max_(
           std::max<size_t>(2, options.bounce_bytes / (options.block_bytes + BlockHeader::kBytes))),
-      disk_loaded_(flow(metrics, "onboard", "disk", "ok")),
-      disk_saved_(flow(metrics, "offload", "disk", "ok")),
-      disk_refused_(flow(metrics, "offload", "disk", "refused")),
-      kvbm_disk_loaded_(metrics.counter("kvbm_onboard_blocks_d2d", "blocks loaded from disk")),
-      kvbm_disk_saved_(metrics.counter("kvbm_offload_blocks_d2d", "blocks written to disk")),
       load_seconds_(metrics.histogram("stator_kv_onboard_wait_seconds",
                                       "from asking for the blocks of a prompt to having them",
-                                      kLoadSeconds)) {
+                                      kLoadSeconds)),
+      queued_(metrics.gauge("stator_kv_queue_depth", "KV blocks on their way down",
+                            {{"lane", "offload"}})) {
+  std::vector<std::string_view> rows;
+  if (disk_ != nullptr) {
+    disk_flow_ = std::make_unique<TierFlow>(metrics, "disk", options.saves_from);
+    disk_flow_->set_enabled(disk_->enabled());
+    rows.emplace_back("disk");
+    disk_->on_removed(
+        [this](const BlockName& name) { changes_.removed(kv::StorageTier::kDisk, name.lineage); });
+  }
   for (std::unique_ptr<BlockStore>& store : stores) {
     auto made = std::make_unique<Store>();
-    const std::string tier(store->tier());
-    made->enabled =
-        metrics.gauge("stator_kv_tier_enabled",
-                      "1: the tier takes blocks; 0: an error switched it off", {{"tier", tier}});
-    made->enabled.set(1);
-    made->loaded = flow(metrics, "onboard", tier, "ok");
-    made->saved = flow(metrics, "offload", tier, "ok");
-    made->kvbm_loaded = metrics.counter("kvbm_onboard_blocks_o2d", "blocks loaded from stores");
-    made->kvbm_saved = metrics.counter("kvbm_offload_blocks_d2o", "blocks written to stores");
-    made->kvbm_read_failures =
-        metrics.counter("kvbm_object_read_failures", "blocks that stores did not give");
-    made->kvbm_write_failures =
-        metrics.counter("kvbm_object_write_failures", "blocks that stores did not take");
-    made->failed = flow(metrics, "offload", tier, "failed");
-    made->integrity = metrics.counter(
-        "stator_kv_integrity_errors_total",
-        "blocks whose checksum was wrong: dropped, and computed again", {{"tier", tier}});
-    made->load_errors =
-        metrics.counter("stator_kv_load_errors_total", "blocks that could not be loaded, by cause",
-                        {{"tier", tier}, {"cause", "io"}});
+    made->is_object = store->tier() == "object";
+    made->flow = std::make_unique<TierFlow>(metrics, store->tier(), options.saves_from);
+    made->flow->set_enabled(true);
     made->store = std::move(store);
+    rows.push_back(made->store->tier());
     stores_.push_back(std::move(made));
   }
+  hits_ = std::make_unique<HitWindow>(metrics, rows);
   pool_ = std::make_unique<IoPool>(options.io_threads);
+  if (disk_ != nullptr && disk_->recovered() > 0) {
+    tell_recovered(disk_->newest(options.recovered_told_max), 0);
+  }
 }
 
 LowerTiers::~LowerTiers() {
+  stopping_ = true;
   pool_.reset();
+}
+
+/// Blocks that were on disk at the start, a few at a time, parents first. Their tokens are in their
+/// headers; those of an adapter or a cache salt hash otherwise, and are left out.
+void LowerTiers::tell_recovered(std::vector<JournalRecord> records, size_t begin) {
+  if (begin == 0) {
+    std::ranges::sort(records, {},
+                      [](const JournalRecord& record) { return record.name.lineage.position(); });
+  }
+  pool_->post(IoPool::Lane::kSave, [this, records = std::move(records), begin]() mutable {
+    const size_t end = std::min(begin + kHeadersAtOnce, records.size());
+    const uint64_t seed = blocks::hash_seed("", "");
+    for (size_t i = begin; i < end && !stopping_; ++i) {
+      const auto header = disk_->read_header(records[i].name);
+      if (header && !header->tokens.empty()) {
+        changes_.stored(kv::StorageTier::kDisk, records[i].name.lineage, records[i].parent,
+                        blocks::hash_block(header->tokens, seed));
+        if (!disk_->contains(records[i].name)) {
+          changes_.removed(kv::StorageTier::kDisk, records[i].name.lineage);
+        }
+      }
+    }
+    if (end < records.size() && !stopping_) {
+      tell_recovered(std::move(records), end);
+    }
+  });
 }
 
 LowerTiers::Known LowerTiers::known(std::span<const BlockName> names) {
@@ -96,6 +110,7 @@ LowerTiers::Known LowerTiers::known(std::span<const BlockName> names) {
   if (disk_ != nullptr) {
     known.blocks = disk_->match(names);
   }
+  hits_->asked(names.size());
   known.ask = known.blocks < names.size() &&
               std::ranges::any_of(stores_, [this](const auto& store) { return open(*store); });
   return known;
@@ -155,13 +170,16 @@ void LowerTiers::load_some(Loading& loading, size_t begin, size_t end) {
                      .outcome = Error(Code::kNotFound, "no tier has the block")});
   }
   if (disk_ != nullptr) {
+    const TimePoint began = clock_.now();
     disk_->read_all(reads);
+    disk_flow_->read_took(clock_.now() - began);
+    hits_->found(0, static_cast<size_t>(std::ranges::count_if(
+                        reads, [](const DiskTier::Read& one) { return one.outcome.has_value(); })));
   }
   for (size_t i = begin; i < end; ++i) {
     const DiskTier::Read& one = reads[i - begin];
     if (one.outcome) {
-      disk_loaded_.add();
-      kvbm_disk_loaded_.add();
+      disk_flow_->loaded(options_.block_bytes);
     }
     loading.ok[i] = one.outcome || load_elsewhere(one.name, one.tokens, one.payload);
     loaded_ += loading.ok[i] ? 1 : 0;
@@ -174,6 +192,7 @@ Status LowerTiers::load_elsewhere(const BlockName& name, std::span<const TokenId
   for (size_t i = 0; !outcome && i < stores_.size(); ++i) {
     if (open(*stores_[i])) {
       outcome = load_from(*stores_[i], name, tokens, place);
+      hits_->found(i + (disk_ != nullptr ? 1 : 0), outcome ? 1 : 0);
     }
   }
   return outcome;
@@ -182,7 +201,9 @@ Status LowerTiers::load_elsewhere(const BlockName& name, std::span<const TokenId
 Status LowerTiers::load_from(Store& store, const BlockName& name, std::span<const TokenId> tokens,
                              std::span<std::byte> place) {
   const AlignedBuffer record(BlockHeader::kBytes + options_.block_bytes);
+  const TimePoint began = clock_.now();
   Status got = store.store->get(name, record.bytes());
+  store.flow->read_took(clock_.now() - began);
   if (got) {
     const auto header = record.bytes().first(BlockHeader::kBytes);
     const auto payload = record.bytes().subspan(BlockHeader::kBytes);
@@ -193,11 +214,16 @@ Status LowerTiers::load_from(Store& store, const BlockName& name, std::span<cons
     got = checked ? check_payload(*checked, payload) : Status(std::move(checked.error()));
     if (got) {
       std::ranges::copy(payload, place.begin());
-      store.loaded.add();
-      store.kvbm_loaded.add();
+      store.flow->loaded(options_.block_bytes);
     }
   }
-  store.kvbm_read_failures.add(got || got.error().code() == Code::kNotFound ? 0 : 1);
+  const bool missing = !got && got.error().code() == Code::kNotFound;
+  if (!got && !missing) {
+    store.flow->not_given();
+  }
+  if (missing && store.is_object) {
+    changes_.removed(kv::StorageTier::kExternal, name.lineage);
+  }
   judge(store, got);
   return got;
 }
@@ -212,15 +238,16 @@ void LowerTiers::judge(Store& store, const Status& outcome) {
   const Code code = outcome ? Code::kNotFound : outcome.error().code();
   if (code == Code::kNotFound || code == Code::kAlreadyExists) {
     if (store.errors.exchange(0) >= kTripErrors) {
-      store.enabled.set(1);
+      store.flow->set_enabled(true);
       log::info("kv", "the tier answers again", {{"tier", store.store->tier()}});
     }
     return;
   }
-  (code == Code::kCorrupt ? store.integrity : store.load_errors).add();
   if (code == Code::kCorrupt) {
+    store.flow->damaged();
     return;  // one block's fault
   }
+  store.flow->io_error();
   const bool hopeless = code == Code::kPermissionDenied || code == Code::kUnauthenticated ||
                         code == Code::kInvalidArgument;
   const uint32_t before = store.errors.fetch_add(hopeless ? kTripErrors : 1);
@@ -229,7 +256,7 @@ void LowerTiers::judge(Store& store, const Status& outcome) {
   }
   const Duration rest = hopeless ? std::chrono::hours(24 * 365) : kTripTime;
   store.closed_until_ns = (clock_.now() + rest).time_since_epoch().count();
-  store.enabled.set(0);
+  store.flow->set_enabled(false);
   if (before < kTripErrors) {
     log::error("kv",
                hopeless ? "the tier is switched off: fix its address or credentials and restart; "
@@ -257,10 +284,13 @@ bool LowerTiers::save(const Block& block) {
       return false;
     }
     saving_.insert(block.name.lineage);
+    queued_.set(static_cast<double>(saving_.size()));
   }
   auto saving = std::make_shared<Saving>(BlockHeader::kBytes + options_.block_bytes);
   saving->name = block.name;
   saving->parent = block.parent;
+  saving->local = block.local;
+  saving->asked = clock_.now();
   saving->tokens.assign(block.tokens.begin(), block.tokens.end());
   std::ranges::copy(block.payload, saving->record.bytes().begin() + BlockHeader::kBytes);
   pool_->post(IoPool::Lane::kSave, [this, saving] {
@@ -274,12 +304,21 @@ void LowerTiers::write_down(Saving& saving) {
   const auto record = saving.record.bytes();
   const auto payload = record.subspan(BlockHeader::kBytes);
   if (disk_ != nullptr && disk_->wants(saving.name)) {
+    const TimePoint began = clock_.now();
     const Status written = disk_->write({.name = saving.name,
                                          .parent = saving.parent,
                                          .tokens = saving.tokens,
                                          .payload = payload});
-    (written ? disk_saved_ : disk_refused_).add();
-    kvbm_disk_saved_.add(written ? 1 : 0);
+    if (written) {
+      disk_flow_->saved(options_.block_bytes, began - saving.asked, clock_.now() - began);
+      changes_.stored(kv::StorageTier::kDisk, saving.name.lineage, saving.parent, saving.local);
+      if (!disk_->contains(saving.name)) {  // evicted already: its removal came too early
+        changes_.removed(kv::StorageTier::kDisk, saving.name.lineage);
+      }
+    } else {
+      disk_flow_->refused();
+    }
+    disk_flow_->set_enabled(disk_->enabled());
   }
   if (stores_.empty()) {
     return;
@@ -296,12 +335,7 @@ void LowerTiers::write_down(Saving& saving) {
       everywhere = false;
       continue;
     }
-    const Status put = store->store->put(saving.name, record);
-    judge(*store, put);
-    const bool there = put || put.error().code() == Code::kAlreadyExists;
-    (there ? store->saved : store->failed).add();
-    (there ? store->kvbm_saved : store->kvbm_write_failures).add();
-    everywhere = everywhere && there;
+    everywhere = put(*store, saving, record) && everywhere;
   }
   if (everywhere) {
     const MutexLock lock(mutex_);
@@ -312,10 +346,27 @@ void LowerTiers::write_down(Saving& saving) {
   }
 }
 
+/// Whether the store has it now.
+bool LowerTiers::put(Store& store, const Saving& saving, std::span<const std::byte> record) {
+  const TimePoint began = clock_.now();
+  const Status put = store.store->put(saving.name, record);
+  judge(store, put);
+  if (!put && put.error().code() != Code::kAlreadyExists) {
+    store.flow->failed();
+    return false;
+  }
+  store.flow->saved(options_.block_bytes, began - saving.asked, clock_.now() - began);
+  if (store.is_object) {
+    changes_.stored(kv::StorageTier::kExternal, saving.name.lineage, saving.parent, saving.local);
+  }
+  return true;
+}
+
 void LowerTiers::release(const Saving& saving) {
   const MutexLock lock(mutex_);
   const bool full = saving_.size() >= bounces_max_;
   saving_.erase(saving.name.lineage);
+  queued_.set(static_cast<double>(saving_.size()));
   for (const auto& [owner, wake] : wakes_) {
     if (full) {
       wake();

@@ -17,6 +17,8 @@
 #include "stator/storage/block_store.h"
 #include "stator/storage/disk_tier.h"
 #include "stator/storage/io_pool.h"
+#include "stator/storage/tier_changes.h"
+#include "stator/storage/tier_flow.h"
 
 namespace stator::storage {
 
@@ -26,6 +28,9 @@ struct LowerTiersOptions {
   uint32_t block_tokens = 0;
   uint32_t io_threads = 4;
   uint64_t bounce_bytes = uint64_t{32} << 20;  ///< of blocks on their way down
+  SaveSource saves_from = SaveSource::kDevice;
+  size_t recovered_told_max =
+      65'536;  ///< blocks found on disk whose headers are read for changes()
 };
 
 /// The tiers below host memory, as the engines of a process see them: a disk, a store of this host,
@@ -69,6 +74,7 @@ class LowerTiers {
     kv::LineageHash parent;
     std::span<const TokenId> tokens;
     std::span<const std::byte> payload;
+    blocks::LocalHash local{};  ///< of its tokens; 0: unknown, and nobody is told of it
   };
   /// Copies the bytes and writes them later. False: no room on the way down.
   bool save(const Block& block);
@@ -81,6 +87,8 @@ class LowerTiers {
   /// Returns when nothing is on its way.
   void settle() { pool_->settle(); }
   const LowerTiersOptions& options() const { return options_; }
+  /// What disk and object store hold, as far as it is known.
+  TierChanges& changes() { return changes_; }
   const DiskTier* disk() const { return disk_.get(); }
   DiskTier* disk() { return disk_.get(); }
   /// Blocks loaded so far, by tier: disk, then the stores.
@@ -95,16 +103,8 @@ class LowerTiers {
     std::unique_ptr<BlockStore> store;
     std::atomic<uint32_t> errors{0};
     std::atomic<int64_t> closed_until_ns{0};
-    Gauge enabled;
-    Counter loaded;
-    Counter saved;
-    Counter failed;
-    Counter integrity;
-    Counter load_errors;
-    Counter kvbm_loaded;
-    Counter kvbm_saved;
-    Counter kvbm_read_failures;
-    Counter kvbm_write_failures;
+    std::unique_ptr<TierFlow> flow;
+    bool is_object = false;  ///< what it gets it keeps: blocks in it are told
   };
   struct Saving;
   struct Loading;
@@ -117,14 +117,18 @@ class LowerTiers {
   Status load_from(Store& store, const BlockName& name, std::span<const TokenId> tokens,
                    std::span<std::byte> place);
   void write_down(Saving& saving);
+  bool put(Store& store, const Saving& saving, std::span<const std::byte> record);
+  void tell_recovered(std::vector<JournalRecord> records, size_t begin);
   void release(const Saving& saving);
 
   const LowerTiersOptions options_;
   Clock& clock_;
+  TierChanges changes_;
   std::unique_ptr<DiskTier> disk_;
   std::vector<std::unique_ptr<Store>> stores_;
   const size_t bounces_max_;
   std::atomic<uint64_t> loaded_{0};
+  std::atomic<bool> stopping_{false};
 
   mutable Mutex mutex_;
   FlatSet<kv::LineageHash> saving_ STATOR_GUARDED_BY(mutex_);
@@ -132,12 +136,10 @@ class LowerTiers {
   FlatSet<kv::LineageHash> shared_ STATOR_GUARDED_BY(mutex_);
   FlatMap<const void*, std::function<void()>> wakes_ STATOR_GUARDED_BY(mutex_);
 
-  Counter disk_loaded_;
-  Counter disk_saved_;
-  Counter disk_refused_;
-  Counter kvbm_disk_loaded_;
-  Counter kvbm_disk_saved_;
+  std::unique_ptr<TierFlow> disk_flow_;  // null: no disk
+  std::unique_ptr<HitWindow> hits_;      // rows: the disk, if there is one, then the stores
   Histogram load_seconds_;
+  Gauge queued_;
   std::unique_ptr<IoPool> pool_;  // last: its threads use the rest
 };
 

@@ -656,6 +656,12 @@ void EngineService::tell_events() {
     for (kv::KvEventData& data : scheduler.take_events()) {
       told.push_back({.dp_rank = dp_rank, .data = std::move(data)});
     }
+    if (ranks_[i]->lanes != nullptr) {
+      for (kv::KvEvent& event : ranks_[i]->lanes->take_tier_events()) {
+        event.dp_rank = dp_rank;
+        told.push_back(std::move(event));
+      }
+    }
     if (!told.empty()) {
       events_.append(std::move(told));
     }

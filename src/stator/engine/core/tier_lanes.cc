@@ -59,6 +59,7 @@ TierLanes::TierLanes(Sources sources, Scheduler& scheduler, ModelRunner& runner,
     named_.resize(scheduler.pool().total_blocks());
     scheduler_.record_registrations();
     sources_.lower->on_room(this, wake_);
+    follow_changes();
   }
   const MetricLabels labels = {{"engine", std::string(options.engine_name)}};
   loaded_tokens_ = metrics.counter("stator_kv_onboarded_tokens_total",
@@ -311,6 +312,59 @@ std::vector<TierLanes::Parked> TierLanes::take_all() {
 void TierLanes::forget() {
   ++epoch_;
   offered_.clear();
+  if (sources_.lower != nullptr) {
+    sources_.lower->changes().unsubscribe(this);
+    {
+      const MutexLock lock(mutex_);
+      changes_.clear();
+    }
+    follow_changes();
+  }
+}
+
+void TierLanes::follow_changes() {
+  sources_.lower->changes().subscribe(this, [this](std::span<const storage::TierChange> changes) {
+    const MutexLock lock(mutex_);
+    changes_.insert(changes_.end(), changes.begin(), changes.end());
+    wake_();
+  });
+}
+
+std::vector<kv::KvEvent> TierLanes::take_tier_events() {
+  std::vector<storage::TierChange> changes;
+  {
+    const MutexLock lock(mutex_);
+    changes.swap(changes_);
+  }
+  std::vector<kv::KvEvent> events;
+  for (const storage::TierChange& change : changes) {
+    const blocks::ExternalHash name(change.sequence.value());
+    kv::KvEvent* const last =
+        events.empty() || events.back().tier != change.tier ? nullptr : &events.back();
+    if (!change.stored) {
+      auto* const run = last == nullptr ? nullptr : std::get_if<kv::BlocksRemoved>(&last->data);
+      if (run != nullptr) {
+        run->blocks.push_back(name);
+      } else {
+        events.push_back({.tier = change.tier, .data = kv::BlocksRemoved{.blocks = {name}}});
+      }
+      continue;
+    }
+    std::optional<blocks::ExternalHash> parent;
+    if (change.parent) {
+      parent = blocks::ExternalHash(change.parent->value());
+    }
+    auto* const run = last == nullptr ? nullptr : std::get_if<kv::BlocksStored>(&last->data);
+    if (run != nullptr && parent && run->blocks.back().external == *parent) {
+      run->blocks.push_back({.external = name, .local = change.local});
+    } else {
+      events.push_back(
+          {.tier = change.tier,
+           .data = kv::BlocksStored{.parent = parent,
+                                    .blocks = {{.external = name, .local = change.local}}}});
+    }
+  }
+  return events;
 }
 
 const storage::BlockName* TierLanes::name(const kv::BlockPool::Registration& block) {
@@ -363,7 +417,8 @@ void TierLanes::offload() {
               {.name = named.name,
                .parent = parent ? named_[parent->value()].name.lineage : kv::LineageHash(),
                .tokens = identity->tokens,
-               .payload = runner_.device_block(block)})) {
+               .payload = runner_.device_block(block),
+               .local = identity->local})) {
         return;  // on_room() wakes the engine
       }
     }
@@ -374,6 +429,7 @@ void TierLanes::offload() {
 void TierLanes::close() {
   if (sources_.lower != nullptr) {
     sources_.lower->off_room(this);
+    sources_.lower->changes().unsubscribe(this);
   }
   MutexLock lock(mutex_);
   while (under_way_ > 0) {

@@ -19,6 +19,7 @@
 #include "stator/engine/core/load_or_compute.h"
 #include "stator/engine/core/scheduler.h"
 #include "stator/engine/handoff/taker.h"
+#include "stator/kv/event.h"
 #include "stator/storage/lower_tiers.h"
 
 namespace stator::engine {
@@ -82,7 +83,11 @@ class TierLanes {
   void saw_pass(uint64_t tokens, Duration took) { costs_.saw_compute(tokens, took); }
   /// Offers what was registered since the last call.
   void offload();
-  /// The cache was reset: loads under way are of no use any more.
+  /// What came into or left the tiers below host memory since the last call, as KV events without
+  /// rank. Parents come first, so they go behind the scheduler's own.
+  std::vector<kv::KvEvent> take_tier_events();
+  /// The cache was reset: loads under way are of no use any more, and routers, who are told that
+  /// everything is gone, hear again what the lower tiers hold.
   void forget();
   /// Waits for loads under way; nothing calls wake() afterwards.
   void close();
@@ -107,6 +112,7 @@ class TierLanes {
   void land(Fetch& fetch, size_t loaded, TimePoint now);
   void begin_work();
   void report(Fetch& fetch, size_t count);
+  void follow_changes();
   const storage::BlockName* name(const kv::BlockPool::Registration& block);
 
   const Sources sources_;
@@ -124,6 +130,8 @@ class TierLanes {
 
   Mutex mutex_;
   uint32_t under_way_ STATOR_GUARDED_BY(mutex_) = 0;
+  // Taken after each pass; no more than the tiers hold and have given up meanwhile.
+  std::vector<storage::TierChange> changes_ STATOR_GUARDED_BY(mutex_);
   std::condition_variable_any landed_;
 
   Counter loaded_tokens_;

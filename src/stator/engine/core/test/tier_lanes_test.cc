@@ -9,6 +9,7 @@
 #include "stator/core/random.h"
 #include "stator/engine/core/engine_service.h"
 #include "stator/engine/handoff/test/byte_runner.h"
+#include "stator/kv/event_log.h"
 
 namespace stator::engine {
 namespace {
@@ -44,8 +45,8 @@ struct Shelf {
 
 class ShelfStore final : public storage::BlockStore {
  public:
-  explicit ShelfStore(Shelf& shelf) : shelf_(shelf) {}
-  std::string_view tier() const override { return "store"; }
+  explicit ShelfStore(Shelf& shelf, std::string_view tier = "store") : shelf_(shelf), tier_(tier) {}
+  std::string_view tier() const override { return tier_; }
   Result<size_t> count(std::span<const storage::BlockName> names) override {
     const MutexLock lock(shelf_.mutex);
     size_t found = 0;
@@ -73,13 +74,15 @@ class ShelfStore final : public storage::BlockStore {
 
  private:
   Shelf& shelf_;
+  const std::string_view tier_;
 };
 
 /// An engine over the shelf.
 struct Node {
-  explicit Node(Shelf& shelf, Duration timeout = std::chrono::hours(1), uint32_t io_threads = 4) {
+  explicit Node(Shelf& shelf, Duration timeout = std::chrono::hours(1), uint32_t io_threads = 4,
+                std::string_view tier = "store") {
     std::vector<std::unique_ptr<storage::BlockStore>> stores;
-    stores.push_back(std::make_unique<ShelfStore>(shelf));
+    stores.push_back(std::make_unique<ShelfStore>(shelf, tier));
     tiers = std::make_shared<storage::LowerTiers>(
         storage::LowerTiersOptions{.space = {std::byte{1}},
                                    .block_bytes = ByteRunner::kBytes,
@@ -238,6 +241,51 @@ TEST(TierLanes, EqualPromptsShareOneLoad) {
   }
   EXPECT_EQ(shelf.reads_so_far(), 10) << "ten blocks, each read once";
   EXPECT_EQ(node.count("stator_kv_shared_loads_total"), 3);
+}
+
+/// Blocks of the tier by what the engine's events add up to.
+size_t told(Engine& engine, kv::StorageTier tier) {
+  size_t blocks = 0;
+  for (const kv::EventLog::Run& run : engine.events().snapshot().stored) {
+    blocks += run.tier == tier ? run.blocks.size() : 0;
+  }
+  return blocks;
+}
+
+void wait_until_told(Engine& engine, kv::StorageTier tier, size_t blocks) {
+  const SystemClock clock;
+  for (const TimePoint until = clock.now() + std::chrono::minutes(2);
+       told(engine, tier) != blocks && clock.now() < until;) {
+  }
+  ASSERT_EQ(told(engine, tier), blocks);
+}
+
+TEST(TierLanes, RoutersHearWhatAnObjectStoreHolds) {
+  Shelf shelf;
+  const auto tokens = prompt(8, 41);
+  Node node(shelf, std::chrono::hours(1), 4, "object");
+  node.ask(1, tokens);
+  wait_until_told(*node.engine, kv::StorageTier::kExternal, 11);
+
+  // A reset empties all tiers for routers; what lies below is told again.
+  node.engine->reset_prefix_cache();
+  node.ask(2, prompt(9, 41));
+  wait_until_told(*node.engine, kv::StorageTier::kExternal, 22);
+}
+
+TEST(TierLanes, AnObjectThatIsGoneIsToldToBeGone) {
+  Shelf shelf;
+  const auto tokens = prompt(10, 41);
+  Node node(shelf, std::chrono::hours(1), 4, "object");
+  node.ask(1, tokens);
+  wait_until_told(*node.engine, kv::StorageTier::kExternal, 11);
+  node.tiers->changes().removed(kv::StorageTier::kExternal, [&] {
+    const MutexLock lock(shelf.mutex);
+    return std::ranges::max_element(shelf.records, {},
+                                    [](const auto& record) { return record.first.position(); })
+        ->first;
+  }());
+  wait_until_told(*node.engine, kv::StorageTier::kExternal, 10);
 }
 
 }  // namespace
