@@ -33,6 +33,8 @@ namespace {
 constexpr uint32_t kSimContextDefault = 32'768;
 // A step of the cpu engine should not keep running sequences waiting for long.
 constexpr uint32_t kCpuBatchedTokensDefault = 512;
+/// All but a prompt's last pass move while it is computed.
+constexpr uint32_t kHandoffPasses = 5;
 constexpr uint32_t kSimBatchedTokensDefault = 8'192;
 // Encoders keep nobody waiting for a next token; enough for matrix products to be at their best.
 constexpr uint32_t kCpuPooledTokensDefault = 2'048;
@@ -442,6 +444,7 @@ Result<WorkerHost::Worker> WorkerHost::make_own_engine() {
         loaded_->cpu != nullptr ? kCpuBatchedTokensDefault : kSimBatchedTokensDefault;
   }
   const bool simulated = config.kind == "sim";
+  config.handoff_passes = simulated || !config.enable_chunked_prefill ? 1 : kHandoffPasses;
   if (!simulated && settings_.worker.sim_dp_size > 1) {
     return Error(Code::kInvalidArgument, fmt::format("engine.dp_size {}: engine '{}' has one rank",
                                                      settings_.worker.sim_dp_size, config.kind));

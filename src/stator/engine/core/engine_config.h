@@ -40,6 +40,9 @@ struct EngineConfig {
   /// Tokens of prompts in a step in which others decode, so that a long prompt stretches their
   /// steps by no more than it takes to compute these. 0 = as many as a step has.
   uint32_t prefill_budget = 0;
+  /// A prompt that another worker goes on from is computed in so many passes at least, unless they
+  /// would be shorter than 64 tokens: what a pass has completed moves while the next one computes.
+  uint32_t handoff_passes = 1;
   uint32_t max_model_len = 0;    ///< prompt and output tokens; 0 = the runner's limit
   uint32_t waiting_max = 4'096;  ///< requests not yet running; beyond: kOverloaded
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;

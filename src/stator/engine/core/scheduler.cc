@@ -66,6 +66,7 @@ Status Scheduler::add(SessionId session, inference::EngineRequest request, TimeP
   sequence.priority = request.priority;
   sequence.session_slot = take_slot(session);
   sequence.prompt_tokens = static_cast<uint32_t>(request.tokens.size()) - request.generated;
+  sequence.spread(request.phase == inference::Phase::kPrefill ? config_.handoff_passes : 1);
   sequence.arrived = now;
   sequence.tokens = std::move(request.tokens);
   sequence.sampling = std::move(request.sampling);
@@ -171,7 +172,7 @@ bool Scheduler::plan_running() {
     if (budget_ == 0) {
       break;
     }
-    schedule(*sequence, std::min(sequence->remaining(), budget_));
+    schedule(*sequence, std::min({sequence->remaining(), budget_, sequence->pass_tokens}));
   }
   return totals_.preemptions != preemptions_before;
 }
@@ -217,7 +218,7 @@ bool Scheduler::try_admit(Sequence& sequence, TimePoint now) {
     return false;
   }
   admit(sequence, hit, now);
-  schedule(sequence, std::min(remaining, budget_));
+  schedule(sequence, std::min({remaining, budget_, sequence.pass_tokens}));
   return true;
 }
 

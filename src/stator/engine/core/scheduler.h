@@ -87,6 +87,9 @@ struct KnownPrompt {
 /// tokens and is recomputed later, mostly from its own cached prefix. A waiting request never
 /// preempts a running one. These are vLLM's rules; SchedulingRules names the others.
 ///
+/// A prompt that is computed for another worker takes EngineConfig::handoff_passes even where it
+/// would fit into one.
+///
 /// Under SGLang's (sglang_rules.h) a step is either prompts, as many as PrefillAdmission takes, or
 /// one token for everybody; of several begun prompts there is at most one. When blocks run out, the
 /// sequence with the fewest generated tokens is retracted.

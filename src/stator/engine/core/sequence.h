@@ -87,14 +87,24 @@ struct Sequence {
   bool first_delta = true;  ///< nothing sent by this attempt yet
   uint32_t session_slot = 0;
   uint32_t prompt_tokens = 0;
-  uint32_t registered = 0;      ///< blocks of `chain` that can be found
-  bool known_computed = false;  ///< KnownPrompt::computed, until it is preempted
-  uint32_t computed = 0;        ///< tokens[0, computed) have their KV in `chain`
-  uint32_t cached_tokens = 0;   ///< prompt tokens found in the prefix cache at first admission
-  uint32_t host_tokens = 0;     ///< of those, in host memory
+  uint32_t pass_tokens = UINT32_MAX;  ///< of its prompt in one pass at most, see Scheduler
+  uint32_t registered = 0;            ///< blocks of `chain` that can be found
+  bool known_computed = false;        ///< KnownPrompt::computed, until it is preempted
+  uint32_t computed = 0;              ///< tokens[0, computed) have their KV in `chain`
+  uint32_t cached_tokens = 0;  ///< prompt tokens found in the prefix cache at first admission
+  uint32_t host_tokens = 0;    ///< of those, in host memory
   TimePoint arrived{};
   uint32_t queued_us = 0;  ///< from then to its first admission; at least 1 then
 
+  /// Its prompt takes so many passes at least, unless they would be so short that they compute
+  /// slower than that helps.
+  void spread(uint32_t passes) {
+    constexpr uint32_t kPassMin = 64;
+    const uint32_t block = hasher.block_size();
+    if (passes > 1) {
+      pass_tokens = std::max(kPassMin, (prompt_tokens / passes / block + 1) * block);
+    }
+  }
   void note_admission(TimePoint now) {
     queued_us =
         static_cast<uint32_t>(std::clamp<int64_t>((now - arrived).count() / 1000, 1, UINT32_MAX));

@@ -512,5 +512,34 @@ TEST(Scheduler, WhoWasPreemptedWaitsAsADecode) {
   EXPECT_EQ(queue.decode_kv_var, 0);
 }
 
+TEST(Scheduler, APromptForAnotherWorkerIsComputedInSeveralPasses) {
+  EngineConfig config = small_config();
+  config.max_num_batched_tokens = 512;
+  config.handoff_passes = 5;
+  config.takes_phases = true;
+  const auto ask = [](uint64_t id, uint32_t length, inference::Phase phase) {
+    inference::EngineRequest out = request(id, length, 1);
+    out.phase = phase;
+    return out;
+  };
+  Harness harness(config);
+  ASSERT_TRUE(harness.add(ask(1, 500, inference::Phase::kPrefill)));
+  std::vector<uint32_t> passes;
+  while (!harness.scheduler.idle()) {
+    for (const auto& [start, count] : harness.step()) {
+      passes.push_back(count);
+    }
+  }
+  EXPECT_EQ(passes, (std::vector<uint32_t>{104, 104, 104, 104, 84}));
+  // One that is short, or for nobody, as ever.
+  ASSERT_TRUE(harness.add(ask(2, 60, inference::Phase::kPrefill)));
+  EXPECT_EQ(harness.step().size(), 1U);
+  EXPECT_TRUE(harness.scheduler.idle());
+  harness.scheduler.reset_prefix_cache();
+  ASSERT_TRUE(harness.add(ask(3, 500, inference::Phase::kWhole)));
+  harness.step();
+  EXPECT_TRUE(harness.scheduler.idle());
+}
+
 }  // namespace
 }  // namespace stator::engine
