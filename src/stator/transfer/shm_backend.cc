@@ -27,6 +27,7 @@ namespace {
 constexpr size_t kMessageMax = 65'536;
 constexpr size_t kCopyAtOnce = size_t{2} << 20;  // between two looks at `canceled`
 constexpr size_t kPiecesAtOnce = 1024;           // of a system call: IOV_MAX
+constexpr size_t kCopiesBetweenLooks = 64;       // at the clock; 2 MiB each at most
 
 std::string boot_id() {
   const auto text = io::read_file("/proc/sys/kernel/random/boot_id");
@@ -145,12 +146,14 @@ class ShmBackend final : public Backend {
       return {.outcome = Outcome::kRemoteDisconnect, .failed_pair = 0, .cause = "the peer is gone"};
     }
     size_t next = 0;
-    while (next < job.pairs.size()) {
-      if (*job.canceled || clock_.now() > job.deadline) {
+    Cursor cursor;
+    for (size_t copies = 0; next < job.pairs.size(); ++copies) {
+      // A look at the clock takes as long as a copy of some hundred bytes.
+      if (*job.canceled || (copies % kCopiesBetweenLooks == 0 && clock_.now() > job.deadline)) {
         return {.outcome = Outcome::kCanceled, .failed_pair = next, .cause = "canceled"};
       }
       const size_t first = next;
-      if (const Outcome moved = move(job, next, peer); moved != Outcome::kSuccess) {
+      if (const Outcome moved = move(job, next, peer, cursor); moved != Outcome::kSuccess) {
         return {.outcome = moved,
                 .failed_pair = first,
                 .cause = moved == Outcome::kNotAllowed
@@ -198,35 +201,56 @@ class ShmBackend final : public Backend {
     std::map<int32_t, std::shared_ptr<Mapping>> mappings;  // shared with transfers under way
   };
 
-  /// Moves the pair `next`, and perhaps some behind it, and sets `next` behind them.
-  Outcome move(const Job& job, size_t& next, const Known& peer) {
+  /// The peer's region that was last copied from or to, as it is mapped here.
+  struct Cursor {
+    const Region* region = nullptr;
+    std::shared_ptr<Mapping> mapping;
+  };
+
+  /// Moves the pair `next`, and what follows it, and sets `next` behind them.
+  Outcome move(const Job& job, size_t& next, const Known& peer, Cursor& cursor) {
     const Pair& pair = job.pairs[next];
     if (way_ == Way::kAcross) {
       return move_across(job, next, peer.pid);
     }
     if (peer.pid == ::getpid()) {
-      copy(job, pair, reinterpret_cast<std::byte*>(pair.remote.addr));
-      ++next;
+      copy(job, next, reinterpret_cast<std::byte*>(pair.remote.addr), UINT64_MAX);
       return Outcome::kSuccess;
     }
-    if (const auto mapping = map(job.peer, peer, *pair.remote_region); mapping != nullptr) {
+    if (cursor.region != pair.remote_region) {
+      cursor = {.region = pair.remote_region, .mapping = map(job.peer, peer, *pair.remote_region)};
+    }
+    if (const Mapping* const mapping = cursor.mapping.get(); mapping != nullptr) {
       const uint64_t offset =
           pair.remote_region->shared_offset + (pair.remote.addr - pair.remote_region->desc.addr);
       if (offset <= mapping->bytes && pair.remote.len <= mapping->bytes - offset) {
-        copy(job, pair, mapping->data + offset);
-        ++next;
+        copy(job, next, mapping->data + offset, mapping->bytes - offset);
         return Outcome::kSuccess;
       }
     }
     return move_across(job, next, peer.pid);
   }
 
-  void copy(const Job& job, const Pair& pair, std::byte* remote) {
-    auto* const local = reinterpret_cast<std::byte*>(pair.local.addr);
+  /// Copies the pair `next`, with those that lie right behind it on both sides, at most 2 MiB and
+  /// `room` together, and sets `next` behind them. A larger pair is copied alone, piece by piece.
+  void copy(const Job& job, size_t& next, std::byte* remote, uint64_t room) {
+    const Pair& first = job.pairs[next];
+    uint64_t bytes = first.local.len;
+    for (++next; next < job.pairs.size(); ++next) {
+      const Pair& pair = job.pairs[next];
+      if (pair.local.addr != first.local.addr + bytes ||
+          pair.remote.addr != first.remote.addr + bytes ||
+          pair.remote_region != first.remote_region || bytes + pair.local.len > kCopyAtOnce ||
+          bytes + pair.local.len > room) {
+        break;
+      }
+      bytes += pair.local.len;
+    }
+    auto* const local = reinterpret_cast<std::byte*>(first.local.addr);
     std::byte* const target = job.op == Op::kWrite ? remote : local;
     const std::byte* const source = job.op == Op::kWrite ? local : remote;
-    for (uint64_t at = 0; at < pair.local.len && !*job.canceled; at += kCopyAtOnce) {
-      const size_t count = std::min<uint64_t>(kCopyAtOnce, pair.local.len - at);
+    for (uint64_t at = 0; at < bytes && !*job.canceled; at += kCopyAtOnce) {
+      const size_t count = std::min<uint64_t>(kCopyAtOnce, bytes - at);
       copy_bytes({target + at, count}, {source + at, count}, plan_);
     }
   }
@@ -252,6 +276,7 @@ class ShmBackend final : public Backend {
     if (data == MAP_FAILED) {
       return nullptr;
     }
+    (void)::madvise(data, bytes, MADV_HUGEPAGE);  // as its owner's, where the system allows it
     auto mapping = std::make_shared<Mapping>(static_cast<std::byte*>(data), bytes);
     const MutexLock lock(mutex_);
     if (const auto found = peers_.find(name); found != peers_.end()) {
