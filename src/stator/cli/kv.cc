@@ -204,7 +204,7 @@ bool read_exactly(std::istream& in, std::span<std::byte> out) {
 }
 
 Error cut_short(const std::string& file, size_t imported) {
-  return {Code::kCorrupt,
+  return {Code::kIo,
           fmt::format("{} ends within a block: {} blocks before it are imported", file, imported)};
 }
 
