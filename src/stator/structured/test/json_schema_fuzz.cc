@@ -7,11 +7,12 @@
 #include "stator/structured/json_schema.h"
 #include "stator/structured/lower.h"
 #include "stator/structured/read_request.h"
+#include "stator/structured/rule_set.h"
 #include "stator/structured/structural_tag.h"
 
 // Any bytes are either an accepted schema, which is accepted again in the form that travels between
-// processes and at another place of a document, or a refusal with a text. The same bytes as a
-// structural tag must not crash.
+// processes and at another place of a document, or a refusal with a text. A short one is compiled,
+// rewritten or not: refused, or a grammar. The same bytes as a structural tag must not crash.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace stator::structured;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
@@ -30,6 +31,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (again.has_value()) {  // one level deeper, an accepted schema may be too deep
     STATOR_ASSERT(std::get<JsonSchema>((*again)->constraint).features == *features,
                   "the same schema has the same features");
+  }
+  if (size < 512) {
+    const auto rules = compile_rules(output);
+    STATOR_ASSERT(rules.has_value() || !rules.error().text.empty(), "refusals say why");
   }
   const RebasedSchema moved = rebase_schema(text, "/$defs/a");
   const std::string document = "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":" + moved.text + "}}";
