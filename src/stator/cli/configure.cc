@@ -180,19 +180,26 @@ std::string_view precision_of(const perf::ModelConfig& model, std::string_view p
   if (model.quantization == "fp8" || name.find("fp8") != std::string::npos) {
     return name.find("static") == std::string::npos ? "fp8_block" : "fp8_static";
   }
-  return "bfloat16";
+  return model.quantization.empty() ? "bfloat16" : std::string_view(model.quantization);
 }
 
 Status read_precisions(const Invocation& invocation, const std::string& path,
                        configurator::Goal& goal) {
   const std::string_view own = precision_of(goal.engine.model, path);
+  if (!perf::find_quant(own) && option(invocation, "--quantization").empty()) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("--model: quantization_config.quant_method '{}' is not modelled: give "
+                             "--quantization",
+                             own));
+  }
   const auto choose = [&](std::string_view flag, std::string_view fallback) {
     const std::string text = option(invocation, flag);
     return text.empty() ? std::string(fallback) : text;
   };
-  const std::string experts = choose("--moe-quantization", own);
   const std::string weights =
       choose("--quantization", own == "w4a16_mxfp4" ? std::string_view("bfloat16") : own);
+  const std::string experts =
+      choose("--moe-quantization", perf::find_quant(own) ? own : std::string_view(weights));
   STATOR_TRY(goal.engine.weights, perf::find_quant(weights), "--quantization");
   STATOR_TRY(goal.engine.experts, perf::find_quant(experts), "--moe-quantization");
   const bool narrow = goal.engine.weights.lane != perf::QuantMode::Lane::kBfloat16 &&

@@ -94,8 +94,9 @@ Status read_precision(const Row& row, EngineSpec& spec) {
   }
   auto weights = perf::find_quant(gemm);
   spec.weights = weights ? *weights : *perf::find_quant("bfloat16");
-  if (!weights && said) {
-    return std::move(weights.error()).with_context(std::string(column));
+  if (!weights) {
+    return std::move(weights.error())
+        .with_context(said ? std::string(column) : std::string("quantization_config.quant_method"));
   }
   spec.experts = spec.weights;
   if (!experts.empty()) {

@@ -328,6 +328,48 @@ std::string normalize(std::string_view name) {
   return out;
 }
 
+/// How wide the weights of a `quantization_config` are, as find_quant() names it where it can; else
+/// the method's own name.
+std::string read_quantization(const json::Value& said) {
+  const std::string method(said.text_at({"quant_method"}));
+  const auto bits_at = [&](const json::Value& place, std::string_view key) {
+    return place.at(key).as_uint64().value_or(4);
+  };
+  if (method == "awq" || method == "gptq" || method == "auto-round") {
+    const auto bits = bits_at(said, said.find("w_bit") != nullptr ? "w_bit" : "bits");
+    return bits == 4 ? "int4_wo" : bits == 8 ? "int8_wo" : method;
+  }
+  if (method == "bitsandbytes") {
+    return said.at("load_in_8bit").as_bool().value_or(false) ? "int8_wo" : "int4_wo";
+  }
+  if (method == "fbgemm_fp8" || method == "modelopt_fp8") {
+    return "fp8";
+  }
+  if (method == "modelopt" || method == "modelopt_fp4") {
+    const std::string_view algorithm = said.text_at({"quant_algo"});
+    return algorithm == "FP8"                          ? "fp8"
+           : algorithm == "NVFP4" || algorithm.empty() ? "nvfp4"
+                                                       : method;
+  }
+  const json::Value* groups = said.find("config_groups");
+  if (method == "compressed-tensors" && groups == nullptr) {
+    return "int4_wo";  // the catalogue leaves the groups out
+  }
+  if (method == "compressed-tensors" && groups != nullptr && groups->is_object()) {
+    for (const auto& [name, group] : groups->members()) {
+      const json::Value& weights = group.at("weights");
+      const bool wide =
+          group.find("input_activations") == nullptr || group.at("input_activations").is_null();
+      const auto bits = bits_at(weights, "num_bits");
+      if (weights.text_at({"type"}) == "float") {
+        return bits == 8 ? "fp8" : bits == 4 ? (wide ? "nvfp4_wo" : "nvfp4") : method;
+      }
+      return bits == 4 ? "int4_wo" : bits == 8 ? (wide ? "int8_wo" : "int8") : method;
+    }
+  }
+  return method;
+}
+
 }  // namespace
 
 double ModelConfig::kv_bytes_per_token(uint32_t tp, double element_bytes) const {
@@ -357,8 +399,10 @@ Result<ModelConfig> parse_model_config(std::string_view text, std::string_view n
   }
   STATOR_TRY(ModelConfig model, read_fields(object, name));
   for (const json::Value* place : {&root, static_cast<const json::Value*>(&object)}) {
-    const std::string_view method = place->text_at({"quantization_config", "quant_method"});
-    model.quantization = model.quantization.empty() ? std::string(method) : model.quantization;
+    const json::Value* said = place->find("quantization_config");
+    if (model.quantization.empty() && said != nullptr && said->is_object()) {
+      model.quantization = read_quantization(*said);
+    }
   }
   return model;
 }

@@ -189,6 +189,8 @@ Result<std::shared_ptr<const OperatorTables>> OperatorTables::read(const std::st
   }
   if (fs::is_directory(root / system, ignored)) {
     root /= system;
+  } else if (!fs::is_directory(root, ignored)) {
+    return Error(Code::kNotFound, fmt::format("'{}' is no folder", folder));
   } else if (root.filename() != system) {
     return Error(Code::kNotFound, fmt::format("'{}' has no measurements of {}; it has: {}", folder,
                                               system, fmt::join(folders_in(root), ", ")));

@@ -65,6 +65,25 @@ TEST(ModelConfig, WhatIsNotModelledIsRefusedByField) {
   EXPECT_NE(layers.error().message().find("layer_types"), std::string::npos);
 }
 
+TEST(ModelConfig, QuantizationIsNamedByItsWidth) {
+  const auto named = [](std::string_view said) {
+    const auto model = parse_model_config(
+        R"({"model_type":"llama","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,)"
+        R"("intermediate_size":128,"vocab_size":100,"quantization_config":)" +
+            std::string(said) + "}",
+        "test");
+    return model ? model->quantization : model.error().message();
+  };
+  EXPECT_EQ(named(R"({"quant_method":"fp8"})"), "fp8");
+  EXPECT_EQ(named(R"({"quant_method":"awq","bits":4})"), "int4_wo");
+  EXPECT_EQ(named(R"({"quant_method":"gptq","bits":8})"), "int8_wo");
+  EXPECT_EQ(named(R"({"quant_method":"modelopt","quant_algo":"NVFP4"})"), "nvfp4");
+  EXPECT_EQ(named(R"({"quant_method":"compressed-tensors","config_groups":{"group_0":
+      {"weights":{"num_bits":8,"type":"float"},"input_activations":{"num_bits":8}}}})"),
+            "fp8");
+  EXPECT_EQ(named(R"({"quant_method":"quip#"})"), "quip#");  // find_quant() knows no such
+}
+
 TEST(EngineModel, TimeGrowsWithWork) {
   EngineSpec spec;
   spec.model = *find_model("Qwen/Qwen3-32B");
