@@ -35,12 +35,11 @@ constexpr std::string_view kIgnored[] = {"environment",
                                          "profile_results_dir",
                                          "throughput_metrics_source",
                                          "load_predictor_warmup_trace",
-                                         "report_interval_hours",
-                                         "report_output_dir",
                                          "live_dashboard_port",
                                          "control_api_port",
                                          "model_name",
                                          "namespace",
+                                         "plugin_registration",
                                          "scheduling"};
 
 /// One file of the reference, key by key.
@@ -155,7 +154,8 @@ class FileReader {
     } else if (key == "policy") {
       policy_given_ = true;
       STATOR_CHECK(planner::parse_policy(text, config_));
-    } else if (std::ranges::find(kIgnored, key) == std::end(kIgnored)) {
+    } else if (key != "report_interval_hours" && key != "report_output_dir" &&
+               std::ranges::find(kIgnored, key) == std::end(kIgnored)) {
       return Error(Code::kInvalidArgument, fmt::format("'{}' is no key of a planner", key));
     }
     return {};
@@ -218,6 +218,7 @@ Result<planner::PlannerConfig> read_planner_config(const Invocation& invocation,
   STATOR_CHECK(read_number(invocation, "--idle-before-zero", 0.0, 1e9, c.idle_before_zero_s));
   STATOR_CHECK(read_number(invocation, "--down-hold", 0.0, 1e9, c.down_hold_min_s));
   STATOR_CHECK(read_number(invocation, "--miss-price", 0.0, 1e9, c.miss_price));
+  STATOR_CHECK(read_number(invocation, "--spend-limit", 0.0, 10.0, c.spend_limit));
   STATOR_CHECK(read_number<uint64_t>(invocation, "--seed", 0, UINT64_MAX, c.seed));
   const std::string predictor = option(invocation, "--predictor");
   if (!predictor.empty()) {
@@ -260,7 +261,9 @@ std::vector<CommandOption> policy_options() {
       {"--mpc-interval", "seconds [10]"},
       {"--idle-before-zero", "with --min-workers 0: seconds without requests [300]"},
       {"--down-hold", "mpc: a smaller fleet must have sufficed for so many seconds [120]"},
-      {"--miss-price", "mpc: a missed request costs as much as so many served ones [100]"},
+      {"--miss-price", "mpc: a missed request costs as much as so many served ones [300]"},
+      {"--spend-limit",
+       "mpc: of the GPU time that the reference's rules would take, 0: no limit [0.97]"},
       {"--arrival-speedup", "--dry-run: divides the trace's times [1]"},
       {"--timing", "step model of the engines, as --sim-timing [polynomial]"},
       {"--block-size", "tokens per KV block [64]"},
@@ -269,6 +272,8 @@ std::vector<CommandOption> policy_options() {
       {"--report-json", "--dry-run: file, - = standard output"},
       {"--report-html", "--dry-run: file"},
       {"--journal", "file for inputs and decisions, one JSON line per tick"},
+      {"--report-dir", "live: folder for a page and the ticks of each interval [none]"},
+      {"--report-interval", "live: hours that one report is of [24]"},
       {"--json", "--dry-run: print the report as JSON", true}};
 }
 

@@ -9,6 +9,7 @@
 #include "stator/app/cluster_client.h"
 #include "stator/app/event_carrier.h"
 #include "stator/app/option_number.h"
+#include "stator/app/planner_plugins.h"
 #include "stator/app/process_metrics.h"
 #include "stator/app/run_server.h"
 #include "stator/app/signals.h"
@@ -272,7 +273,11 @@ Result<scaling::ServiceConfig> read_service(const Invocation& invocation) {
   if (const std::string file = option_of(invocation, "--planner-config", ""); !file.empty()) {
     planner::PlannerConfig again;
     STATOR_CHECK(read_planner_file(file, again, config.advisory));
+    STATOR_TRY(config.reports, read_planner_reports(file));
   }
+  STATOR_CHECK(
+      read_number(invocation, "--report-interval", 1e-4, 8760.0, config.reports.interval_hours));
+  config.reports.folder = option_of(invocation, "--report-dir", config.reports.folder);
   config.timing = option_of(invocation, "--timing", "polynomial");
   config.observer = read_observer(invocation, config.planner, limits.block_size);
   config.journal = option_of(invocation, "--journal", "");
@@ -309,6 +314,12 @@ Status run_live_planner(Invocation& invocation) {
     }
   }
   parts.wants_passes = invocation.options.contains("--passes");
+  if (const std::string file = option_of(invocation, "--planner-config", ""); !file.empty()) {
+    STATOR_TRY(auto plugins, read_planner_plugins(file));
+    if (!plugins.empty()) {
+      STATOR_TRY(parts.plugins, scaling::PluginHost::open(std::move(plugins), clock, metrics));
+    }
+  }
   STATOR_TRY(const auto broker, open_event_carrier(settings.events, "planner", metrics));
   if (parts.wants_passes && broker == nullptr) {
     return Error(Code::kInvalidArgument,

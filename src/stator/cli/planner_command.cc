@@ -13,6 +13,7 @@
 #include "stator/cli/sim_run.h"
 #include "stator/core/clock.h"
 #include "stator/io/read_file.h"
+#include "stator/json/value.h"
 #include "stator/lab/loadgen/trace_file.h"
 #include "stator/lab/planning/dry_run.h"
 #include "stator/lab/simulator/sim_setup.h"
@@ -101,7 +102,8 @@ Status run_dry_run(const Invocation& invocation) {
              perf::make_timing(plan.sim.config.sim.timing, plan.sim.config.sim.linear));
   if (plan.workers == 0) {
     STATOR_TRY(const auto requests, open_trace(plan.sim.config, plan.trace), "--dry-run");
-    STATOR_TRY(plan.workers, planner::initial_workers(plan.planner, *timing, *requests->source));
+    STATOR_TRY(plan.workers, planner::initial_workers(plan.planner, *timing, *requests->source,
+                                                      plan.sim.config.arrival_speedup));
   }
   std::vector<planner::DryRunResult> results;
   STATOR_TRY(auto first, run_one(plan, *timing, plan.planner), "--dry-run");
@@ -135,14 +137,20 @@ Status run_replay(const Invocation& invocation) {
   simulator::SimConfig engine;
   STATOR_CHECK(read_number<uint32_t>(invocation, "--block-size", 1, 65'536, engine.block_size));
   STATOR_CHECK(read_number<uint32_t>(invocation, "--kv-blocks", 1, 1U << 30, engine.blocks));
-  STATOR_TRY(const planner::PlannerConfig config, read_config(invocation, engine));
+  STATOR_TRY(planner::PlannerConfig config, read_config(invocation, engine));
+  STATOR_TRY(const std::string lines, io::read_file(option(invocation, "--replay"), 1ULL << 30),
+             "--replay");
+  if (!invocation.options.contains("--spend-limit")) {
+    // `stator serve --planner` has another default: a live journal says it first.
+    const auto head = json::parse(std::string_view(lines).substr(0, lines.find('\n')));
+    config.spend_limit = head ? head->at("spend_limit").as_double().value_or(config.spend_limit)
+                              : config.spend_limit;
+  }
   const std::string spec = option(invocation, "--timing");
   STATOR_TRY(const auto timing,
              perf::make_timing(spec.empty() ? "polynomial" : spec, engine.sim.linear));
   perf::CalibratedTiming learned(*timing);  // as it was at each tick
   STATOR_TRY(const auto core, planner::PlannerCore::create(config, learned));
-  STATOR_TRY(const std::string lines, io::read_file(option(invocation, "--replay"), 1ULL << 30),
-             "--replay");
   const auto recall = [&learned](const planner::Inputs& inputs) {
     perf::CalibrationState state;
     if (inputs.calibration.size() == state.theta.size() + 1) {

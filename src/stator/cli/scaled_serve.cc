@@ -125,6 +125,7 @@ Result<scaling::ServiceConfig> read_service(const Invocation& invocation) {
       kStartUp_s + std::chrono::duration<double>(settings.worker.sim_startup_time).count();
   defaults.mpc_interval_s = kInterval_s;
   defaults.down_hold_min_s = kDownHold_s;
+  defaults.spend_limit = 0;  // processes of this machine: the goals come first
   defaults.max_workers =
       simulated ? kSimWorkersMax : std::max(1U, std::thread::hardware_concurrency());
   scaling::ServiceConfig out;

@@ -186,36 +186,83 @@ FleetModel::Worker& FleetModel::choose(double now_s, uint64_t draw) {
   return best != nullptr ? *best : *std::ranges::min_element(workers_, {}, &Worker::ready_s);
 }
 
-void FleetModel::run(std::span<const ModelWorker> workers, std::span<const ModelRequest> requests,
-                     const ModelGoals& goals, ModelOutcome& outcome) {
+void FleetModel::begin(std::span<const ModelWorker> workers, const ModelGoals& goals,
+                       ModelOutcome& outcome) {
   goals_ = goals;
   outcome_ = &outcome;
+  index_ = 0;
   workers_.resize(workers.size());
   for (size_t i = 0; i < workers.size(); ++i) {
     begin(workers[i], workers_[i]);
   }
+}
+
+void FleetModel::submit(const ModelRequest& request) {
   if (workers_.empty()) {
-    outcome.requests += static_cast<double>(requests.size());
-    outcome.misses += static_cast<double>(requests.size());
+    outcome_->requests += 1;
+    outcome_->misses += 1;
     return;
   }
-  uint64_t index = 0;
+  Worker& w = choose(request.at_s, mix64(++index_));
+  advance(w, request.at_s);
+  const double warm = w.is_new ? std::min(1.0, w.served++ / kWarmRequests) : 1;
+  const double fresh = std::max(1.0, request.input_tokens - request.cached_tokens * warm);
+  w.prompts.push_back({.at_s = request.at_s,
+                       .left_tokens = fresh,
+                       .input_tokens = request.input_tokens,
+                       .output_tokens = std::max(1.0, request.output_tokens),
+                       .counts = request.at_s >= goals_.from_s});
+  w.queued_tokens += fresh;
+}
+
+void FleetModel::advance(double until_s) {
+  for (Worker& w : workers_) {
+    advance(w, until_s);
+  }
+}
+
+void FleetModel::finish(Worker& w) {
+  while (w.waits() || !w.sequences.empty()) {
+    advance(w, w.now_s + 1);
+  }
+}
+
+void FleetModel::add_worker(double now_s, double ready_s) {
+  workers_.emplace_back();
+  begin({.ready_s = ready_s, .is_new = true}, workers_.back());
+  workers_.back().now_s = now_s;
+}
+
+double FleetModel::remove_worker(double now_s) {
+  Worker& last = workers_.back();
+  const bool works = last.waits() || !last.sequences.empty();
+  finish(last);
+  const double end_s = works ? std::max(now_s, last.now_s) : now_s;
+  workers_.pop_back();
+  return end_s;
+}
+
+std::vector<ModelWorker> FleetModel::workers() const {
+  std::vector<ModelWorker> out;
+  out.reserve(workers_.size());
+  for (const Worker& w : workers_) {
+    out.push_back({.ready_s = w.ready_s,
+                   .queued_tokens = w.queued_tokens,
+                   .running = static_cast<double>(w.sequences.size()),
+                   .kv_tokens = w.kv_tokens,
+                   .is_new = w.is_new});
+  }
+  return out;
+}
+
+void FleetModel::run(std::span<const ModelWorker> workers, std::span<const ModelRequest> requests,
+                     const ModelGoals& goals, ModelOutcome& outcome) {
+  begin(workers, goals, outcome);
   for (const ModelRequest& request : requests) {
-    Worker& w = choose(request.at_s, mix64(++index));
-    advance(w, request.at_s);
-    const double warm = w.is_new ? std::min(1.0, w.served++ / kWarmRequests) : 1;
-    const double fresh = std::max(1.0, request.input_tokens - request.cached_tokens * warm);
-    w.prompts.push_back({.at_s = request.at_s,
-                         .left_tokens = fresh,
-                         .input_tokens = request.input_tokens,
-                         .output_tokens = std::max(1.0, request.output_tokens),
-                         .counts = request.at_s >= goals.from_s});
-    w.queued_tokens += fresh;
+    submit(request);
   }
   for (Worker& w : workers_) {
-    while (w.waits() || !w.sequences.empty()) {
-      advance(w, w.now_s + 1);
-    }
+    finish(w);
   }
 }
 

@@ -47,6 +47,19 @@ class FleetModel {
   void run(std::span<const ModelWorker> workers, std::span<const ModelRequest> requests,
            const ModelGoals& goals, ModelOutcome& outcome);
 
+  // The same step by step, for a fleet whose size changes. Times never go back.
+
+  /// Forgets everything; `outcome` outlives what follows.
+  void begin(std::span<const ModelWorker> workers, const ModelGoals& goals, ModelOutcome& outcome);
+  void submit(const ModelRequest& request);
+  void advance(double until_s);
+  /// A worker that takes requests from `ready_s` on.
+  void add_worker(double now_s, double ready_s);
+  /// The worker that was added last takes no more requests; when it will have ended its own.
+  double remove_worker(double now_s);
+  /// What each worker has to do now.
+  std::vector<ModelWorker> workers() const;
+
  private:
   struct Prompt {
     double at_s = 0, left_tokens = 0, input_tokens = 0, output_tokens = 0;
@@ -70,6 +83,7 @@ class FleetModel {
   };
   void begin(const ModelWorker& from, Worker& worker) const;
   void advance(Worker& worker, double until_s);
+  void finish(Worker& worker);
   void pass(Worker& worker);
   void decode(Worker& worker, double until_s);
   void join(Worker& worker, const Prompt& prompt);
@@ -82,6 +96,7 @@ class FleetModel {
   std::vector<Worker> workers_;
   ModelGoals goals_;
   ModelOutcome* outcome_ = nullptr;
+  uint64_t index_ = 0;  // of the last request
 };
 
 }  // namespace stator::planner

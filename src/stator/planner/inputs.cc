@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "stator/json/value.h"
 
@@ -22,6 +24,53 @@ json::Value render(const PoolState& pool) {
                                            {"queued_prefill_tokens", load.queued_prefill_tokens},
                                            {"running", load.running},
                                            {"decode_kv_tokens", load.decode_kv_tokens}}));
+  }
+  return out;
+}
+
+constexpr std::string_view kKinds[] = {"set", "at_least", "at_most"};
+
+template <typename F>
+auto fields_of(F& forecast) {
+  return std::array{std::pair("requests", &forecast.requests),
+                    std::pair("input_tokens", &forecast.input_tokens),
+                    std::pair("output_tokens", &forecast.output_tokens),
+                    std::pair("kv_hit_rate", &forecast.kv_hit_rate),
+                    std::pair("accept_length", &forecast.accept_length)};
+}
+
+json::Value render(const Opinion& opinion) {
+  json::Value out = json::Value::object({{"plugin", opinion.plugin},
+                                         {"stage", name_of(opinion.stage)},
+                                         {"priority", opinion.priority},
+                                         {"final", opinion.final},
+                                         {"rejects", opinion.rejects},
+                                         {"reason", opinion.reason}});
+  json::Value& targets = out["targets"] = json::Value::array();
+  for (const Target& target : opinion.targets) {
+    targets.push_back(json::Value::object({{"pool", target.prefill ? "prefill" : "decode"},
+                                           {"kind", kKinds[static_cast<size_t>(target.kind)]},
+                                           {"workers", target.workers}}));
+  }
+  return out;
+}
+
+Opinion read_opinion(const json::Value& from) {
+  Opinion out{.plugin = std::string(from.text_at({"plugin"})),
+              .priority = static_cast<uint32_t>(from.at("priority").as_uint64().value_or(0)),
+              .final = from.at("final").as_bool().value_or(false),
+              .rejects = from.at("rejects").as_bool().value_or(false),
+              .reason = std::string(from.text_at({"reason"}))};
+  for (const Stage stage : {Stage::kPropose, Stage::kReconcile, Stage::kConstrain}) {
+    out.stage = from.text_at({"stage"}) == name_of(stage) ? stage : out.stage;
+  }
+  for (const json::Value& each : from.at("targets").elements()) {
+    Target target{.prefill = each.text_at({"pool"}) == "prefill",
+                  .workers = static_cast<uint32_t>(each.at("workers").as_uint64().value_or(0))};
+    for (size_t i = 0; i < std::size(kKinds); ++i) {
+      target.kind = each.text_at({"kind"}) == kKinds[i] ? static_cast<TargetKind>(i) : target.kind;
+    }
+    out.targets.push_back(target);
   }
   return out;
 }
@@ -100,6 +149,20 @@ std::string render_json(const Inputs& inputs) {
       learned.push_back(each);
     }
   }
+  if (inputs.forecast) {
+    json::Value& forecast = out["forecast"] = json::Value::object();
+    for (const auto& [name, value] : fields_of(*inputs.forecast)) {
+      if (*value) {
+        forecast[name] = **value;
+      }
+    }
+  }
+  if (!inputs.opinions.empty()) {
+    json::Value& opinions = out["opinions"] = json::Value::array();
+    for (const Opinion& each : inputs.opinions) {
+      opinions.push_back(render(each));
+    }
+  }
   return json::to_text(out);
 }
 
@@ -168,6 +231,15 @@ Result<Inputs> parse_inputs(std::string_view text) {
   }
   for (const json::Value& each : root.at("calibration").elements()) {
     out.calibration.push_back(each.as_double().value_or(0));
+  }
+  if (const json::Value* forecast = root.find("forecast")) {
+    out.forecast.emplace();
+    for (const auto& [name, value] : fields_of(*out.forecast)) {
+      *value = forecast->at(name).as_double();
+    }
+  }
+  for (const json::Value& each : root.at("opinions").elements()) {
+    out.opinions.push_back(read_opinion(each));
   }
   if (!missing.empty()) {
     return Error(Code::kInvalidArgument,

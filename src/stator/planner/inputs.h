@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stator/core/result.h"
+#include "stator/planner/opinions.h"
 
 namespace stator::planner {
 
@@ -62,6 +63,8 @@ struct Inputs {
   /// What the step model learned, as whoever made the core knows how to read it: part of the inputs
   /// so that a journal has it. The core itself does not look at it.
   std::vector<double> calibration;
+  std::optional<Forecast> forecast;  ///< of plugins, over the policy's own
+  std::vector<Opinion> opinions;     ///< of plugins, on the sizes
 };
 
 /// A size that was looked at, and what was expected of it.

@@ -15,7 +15,7 @@ constexpr double kWindow_s = 90;    // of each path that counts, at least
 constexpr double kWindowMax_s = 300;
 constexpr double kStartUpMax_s = 300;
 constexpr double kRequests = 400;      // of each path that count, at least
-constexpr double kRequestsMax = 8000;  // of all paths; longer ones are cut in time
+constexpr double kRequestsMax = 6000;  // of all paths; longer ones are cut in time
 constexpr double kPathsMin = 3;
 constexpr double kQueuedMax = 1e8;  // tokens that wait for one engine
 /// The rate must fall below the range of a size by so much, of itself and in workers.
@@ -37,6 +37,20 @@ constexpr double kCorrectionMax = 10;
 constexpr double kSettled_s = 60;
 /// A larger fleet must have been wanted for so long, unless the quantile is at stake.
 constexpr double kUpHold_s = 60;
+/// What is affordable: another worker for so long (from kSpendMin_s in large fleets), the present
+/// ones for so long; credit is kept of so long, and debt is a part of what could have been spent.
+constexpr double kSpend_s = 2700;
+constexpr double kSpendMin_s = 450;
+constexpr double kSmall = 3;  // workers of a fleet that waits so long
+constexpr double kStay_s = 60;
+constexpr double kCreditMax_s = 1800;
+constexpr double kDebtMax = 0.005;
+/// Rules that have grown beyond so many times their mean follow a load that has risen.
+constexpr double kRise = 1.25;
+/// Where so many requests would miss a goal, the rules that set the limit have lost them.
+constexpr double kLost = 0.5;
+/// So long a fleet may be larger than what is affordable, at least.
+constexpr double kSpendHold_s = 30;
 /// So many misses are taken to have been as expected, before any is known.
 constexpr double kMissesKnown = 5;
 
@@ -64,10 +78,22 @@ double misses_of(uint32_t workers, const std::vector<Alternative>& all) {
   return found == all.end() ? 1 : found->miss_ratio;
 }
 
+/// Of the size next to that.
+double misses_near(uint32_t workers, const std::vector<Alternative>& all) {
+  const auto found = std::ranges::lower_bound(all, workers, {}, &Alternative::workers);
+  return found == all.end() ? all.back().miss_ratio : found->miss_ratio;
+}
+
 }  // namespace
 
-ModelPredictive::ModelPredictive(const PlannerConfig& config, const EngineTiming& engine)
-    : config_(config), engine_(engine), model_(engine) {}
+ModelPredictive::ModelPredictive(const PlannerConfig& config, const perf::TimingModel& timing,
+                                 const EngineTiming& engine)
+    : config_(config), engine_(engine), model_(engine) {
+  if (config.spend_limit > 0) {
+    rules_ = std::make_unique<RulesShadow>(config, timing);
+    rules_ = rules_->usable() ? std::move(rules_) : nullptr;
+  }
+}
 
 void ModelPredictive::learn(const Inputs& inputs) {
   if (!inputs.traffic || !(inputs.traffic->duration_s > 0)) {
@@ -76,6 +102,11 @@ void ModelPredictive::learn(const Inputs& inputs) {
   const Traffic& t = *inputs.traffic;
   rate_.add(t.requests, t.duration_s);
   recent_.add(t);
+  if (rules_ != nullptr) {
+    rules_->observe(inputs);
+    spent_ +=
+        t.duration_s * ((size_ > 0 ? size_ : inputs.decode.expected) + inputs.decode.draining);
+  }
   // The model is held against what happened, over some minutes: both sums fade alike.
   const double fade = std::exp(-t.duration_s / kMemory_s);
   settled_s_ = inputs.decode.ready == inputs.decode.expected ? settled_s_ + t.duration_s : 0;
@@ -88,9 +119,12 @@ void ModelPredictive::learn(const Inputs& inputs) {
                            kCorrectionMax);
 }
 
-ModelPredictive::Outlook ModelPredictive::look_ahead() {
+ModelPredictive::Outlook ModelPredictive::look_ahead(const Inputs& inputs) {
   Outlook out;
   out.rate = rate_.mean();
+  if (inputs.forecast && inputs.forecast->requests && inputs.traffic->duration_s > 0) {
+    out.rate = *inputs.forecast->requests / inputs.traffic->duration_s;
+  }
   // What is decided now acts once workers have started; before that all sizes suffer alike.
   out.from_s = std::min(config_.start_up_s, kStartUpMax_s);
   double window_s = std::max(kWindow_s, out.rate > 0 ? kRequests / out.rate : 0);
@@ -127,6 +161,30 @@ uint32_t ModelPredictive::fewest() const {
   return static_cast<uint32_t>(std::ceil(kFewest * filled_));
 }
 
+/// The most workers that the limit leaves room for. Up: for so long that the change pays; the
+/// present size as long as the limit is kept but for a little.
+uint32_t ModelPredictive::affordable(const Inputs& inputs) const {
+  if (rules_ == nullptr) {
+    return config_.max_workers;
+  }
+  const uint32_t current = inputs.decode.expected;
+  const double all = config_.spend_limit * rules_->worker_seconds(inputs.now_s);
+  const double present = rules_->present(), mean = rules_->workers();
+  const double usual = config_.spend_limit * (present > kRise * mean + 1 ? present : mean);
+  const double credit = std::min(all - spent_, usual * kCreditMax_s);
+  // One worker more is little of a large fleet, and much of a small one.
+  const double spend_s =
+      std::clamp(kSpend_s * kSmall / std::max(usual, 1.0), kSpendMin_s, kSpend_s);
+  const auto room = static_cast<uint32_t>(std::clamp<double>(
+      usual + credit / spend_s, std::max(1U, config_.min_workers), config_.max_workers));
+  // A size below the usual one pays debts by itself.
+  if (current <= usual || credit + (usual - current) * kStay_s >= -kDebtMax * all) {
+    return std::max(current, room);
+  }
+  const uint32_t floor = static_cast<uint32_t>(std::min<double>(usual, config_.max_workers));
+  return std::max({1U, config_.min_workers, floor, std::min(room, current - 1)});
+}
+
 std::vector<uint32_t> ModelPredictive::candidates(uint32_t current, const Outlook& outlook) {
   const Capacity capacity =
       find_capacity(engine_, {.input_tokens = recent_.mean_input(),
@@ -149,10 +207,17 @@ std::vector<uint32_t> ModelPredictive::candidates(uint32_t current, const Outloo
     out.insert(static_cast<uint32_t>(
         std::clamp<double>(workers, std::max(1U, config_.min_workers), config_.max_workers)));
   };
-  for (const double change : {-2.0, -1.0, 0.0, 1.0, 2.0, 4.0}) {
-    add(current + change);
+  const auto now = double{1} * current;
+  for (const double size : {now - 2, now - 1, now, now + 1, now + 2, std::round(current * 0.7),
+                            std::round(current * 0.85)}) {
+    add(size);
   }
-  for (const double factor : {0.7, 0.85, 0.93, 1.07, 1.15, 1.5}) {
+  add(most_);
+  // What cannot be afforded is of interest only where the goals are being lost.
+  if (rules_ != nullptr && last_miss_ratio_ < kLost / 2) {
+    return {out.begin(), out.end()};
+  }
+  for (const double factor : {1.15, 1.5}) {
     add(std::round(current * factor));
   }
   add(filled_);
@@ -244,10 +309,12 @@ const Alternative& ModelPredictive::choose(uint32_t current, const Outlook& outl
   const auto enough = std::ranges::find_if(all, [&](const Alternative& each) {
     return each.miss_ratio <= kClearlyMissed * (1 - config_.quantile);
   });
-  const uint32_t most =
-      std::max(filled_, enough == all.end() ? config_.max_workers : enough->workers);
+  uint32_t most = std::max(filled_, enough == all.end() ? config_.max_workers : enough->workers);
+  if (rules_ != nullptr && misses_near(most_, all) < kLost) {
+    most = most_;
+  }
   // Who falls below the fewest gets some more at once: not one each time that the rate grows.
-  const uint32_t least = current < fewest() ? fewest() + fewest() / 6 : fewest();
+  const uint32_t least = std::min(most, current < fewest() ? fewest() + fewest() / 6 : fewest());
   const auto begin =
       std::ranges::lower_bound(all, std::min(most, least), {}, &Alternative::workers);
   const auto end = std::max(std::ranges::upper_bound(all, most, {}, &Alternative::workers),
@@ -291,7 +358,8 @@ uint32_t ModelPredictive::settle(const Inputs& inputs, uint32_t wanted, bool urg
     smaller_most_ = wanted;
   }
   smaller_most_ = std::max(smaller_most_, wanted);
-  const double hold = std::max(config_.down_hold_min_s, config_.start_up_s);
+  const bool spends = rules_ != nullptr && current > most_;  // more than it may
+  const double hold = std::max(spends ? kSpendHold_s : config_.down_hold_min_s, config_.start_up_s);
   const double rest = std::max(config_.down_hold_min_s, 2 * config_.start_up_s);
   const bool starts = inputs.decode.ready < current;
   if (starts || inputs.now_s - smaller_since_s_ < hold || inputs.now_s - started_at_s_ < rest) {
@@ -306,7 +374,9 @@ uint32_t ModelPredictive::settle(const Inputs& inputs, uint32_t wanted, bool urg
 void ModelPredictive::decide(const Inputs& inputs, Decision& decision) {
   learn(inputs);
   const uint32_t current = inputs.decode.expected;
-  const Outlook outlook = look_ahead();
+  const Outlook outlook = look_ahead(inputs);
+  most_ = affordable(inputs);
+  size_ = current;
   decision.predicted_requests_per_s = outlook.rate;
   if (!recent_.known()) {
     decision.reason = "insufficient_data";
@@ -324,7 +394,7 @@ void ModelPredictive::decide(const Inputs& inputs, Decision& decision) {
   const uint32_t settled = settle(inputs, wanted.workers, urgent, decision);
   const auto shown = std::ranges::find(decision.alternatives, settled, &Alternative::workers);
   const Alternative& best = shown == decision.alternatives.end() ? wanted : *shown;
-  decision.workers = settled;
+  decision.workers = size_ = settled;
   settled_s_ = settled == current ? settled_s_ : 0;
   last_miss_ratio_ = best.miss_ratio;
   decision.engine_requests_per_s = capacity_;
@@ -333,9 +403,10 @@ void ModelPredictive::decide(const Inputs& inputs, Decision& decision) {
   decision.text = fmt::format(
       "{} → {} workers ({}): {:.2f} requests/s expected; {} would have TTFT {:.0f} ms, ITL {:.1f} "
       "ms at "
-      "p{:.0f} and miss {:.2f} %; {} would cost least",
+      "p{:.0f} and miss {:.2f} %; {} would cost least{}",
       current, settled, decision.reason, outlook.rate, best.workers, best.ttft_ms, best.itl_ms,
-      config_.quantile * 100, best.miss_ratio * 100, wanted.workers);
+      config_.quantile * 100, best.miss_ratio * 100, wanted.workers,
+      rules_ == nullptr ? "" : fmt::format(" of at most {} (rules: {})", most_, rules_->present()));
 }
 
 }  // namespace stator::planner

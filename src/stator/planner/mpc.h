@@ -12,6 +12,7 @@
 #include "stator/planner/inputs.h"
 #include "stator/planner/planner_config.h"
 #include "stator/planner/recent_requests.h"
+#include "stator/planner/rules_shadow.h"
 
 namespace stator::planner {
 
@@ -24,7 +25,8 @@ namespace stator::planner {
 ///     never while a worker starts.
 class ModelPredictive {
  public:
-  ModelPredictive(const PlannerConfig& config, const EngineTiming& engine);
+  ModelPredictive(const PlannerConfig& config, const perf::TimingModel& timing,
+                  const EngineTiming& engine);
   /// `inputs` were checked. Fills reason, text, estimates, alternatives and the size wanted.
   void decide(const Inputs& inputs, Decision& decision);
 
@@ -36,8 +38,9 @@ class ModelPredictive {
     double high_rate = 0;  ///< one standard deviation above
   };
   void learn(const Inputs& inputs);
-  Outlook look_ahead();
+  Outlook look_ahead(const Inputs& inputs);
   uint32_t fewest() const;
+  uint32_t affordable(const Inputs& inputs) const;
   std::vector<uint32_t> candidates(uint32_t current, const Outlook& outlook);
   static void smooth(const Outlook& outlook, std::vector<Alternative>& all);
   const Alternative& choose(uint32_t current, const Outlook& outlook,
@@ -61,6 +64,10 @@ class ModelPredictive {
   double smaller_since_s_ = -1;         // since when fewer workers would do; -1: they would not
   uint32_t smaller_most_ = 0;           // the largest of those sizes
   double started_at_s_ = -1e18;         // when workers were last added
+  std::unique_ptr<RulesShadow> rules_;  // null: no limit
+  double spent_ = 0;                    // workers × seconds
+  uint32_t size_ = 0;                   // that was decided last
+  uint32_t most_ = 0;                   // that can be afforded
 };
 
 }  // namespace stator::planner

@@ -45,9 +45,13 @@ struct PlannerConfig {
   LoadTarget target = LoadTarget::kSla;  ///< of the reactive rules
   EasyThresholds easy;
   /// mpc: a missed request costs as much as so many that an engine takes within the goals: what GPU
-  /// time is worth against late answers. At 100 a fleet that misses one request in 100 loses as
+  /// time is worth against late answers. At 300 a fleet that misses one request in 300 loses as
   /// much by that as it costs.
-  double miss_price = 100;
+  double miss_price = 300;
+  /// mpc: of the GPU time that the reference's rules would take for the same requests, so much at
+  /// most; 0: no limit. Within it misses are made few; it does not hold where the rules lose the
+  /// goals altogether.
+  double spend_limit = 0.97;
   double down_hold_min_s = 120;  ///< mpc: a smaller fleet must have sufficed for so long
   double start_up_s = 60;        ///< until a new worker takes requests
 

@@ -140,6 +140,9 @@ Status validate(const PlannerConfig& c) {
         "target load needs decode_scale_up_kv_rate above decode_scale_down_kv_rate (percent), and "
         "prefill_scale_up_queue_tokens above prefill_scale_down_queue_tokens");
   }
+  if (!(c.spend_limit >= 0 && c.spend_limit <= 10)) {
+    return refuse("spend_limit must be from 0 (none) to 10 times what the rules take");
+  }
   if (!(c.down_hold_min_s >= 0)) {
     return refuse("down_hold must be 0 s or more");
   }
@@ -158,7 +161,9 @@ Result<std::unique_ptr<PlannerCore>> PlannerCore::create(const PlannerConfig& co
 PlannerCore::PlannerCore(const PlannerConfig& config, const perf::TimingModel& timing)
     : config_(config),
       engine_(timing, config.max_kv_tokens),
-      mpc_(config_, engine_),
+      mpc_(config.policy == PolicyKind::kMpc
+               ? std::make_unique<ModelPredictive>(config_, timing, engine_)
+               : nullptr),
       requests_(make_predictor(config.predictor)),
       input_tokens_(make_predictor(config.predictor)),
       output_tokens_(make_predictor(config.predictor)) {}
@@ -202,6 +207,14 @@ std::string PlannerCore::find_fault(const Inputs& inputs) const {
       return "the hit rate or the accept length is out of range";
     }
   }
+  if (inputs.forecast) {
+    const Forecast& f = *inputs.forecast;
+    if (!sane(f.requests.value_or(0), kRequestsMax) || !sane(f.input_tokens.value_or(0), 1e9) ||
+        !sane(f.output_tokens.value_or(0), 1e9) || !sane(f.kv_hit_rate.value_or(0), 1) ||
+        !sane(f.accept_length.value_or(1), 1000)) {
+      return "a plugin's prediction is no number from 0";
+    }
+  }
   const std::string fault = fault_of(inputs.decode, "decode");
   return fault.empty() ? fault_of(inputs.prefill, "prefill") : fault;
 }
@@ -216,6 +229,11 @@ void PlannerCore::learn(const Inputs& inputs) {
               .output_tokens = std::max(1.0, t.output_tokens),
               .kv_hit_rate = t.kv_hit_rate,
               .accept_length = std::max(1.0, t.accept_length)};
+  }
+  if (inputs.forecast) {
+    means_.kv_hit_rate = inputs.forecast->kv_hit_rate.value_or(means_.kv_hit_rate);
+    means_.accept_length =
+        std::max(1.0, inputs.forecast->accept_length.value_or(means_.accept_length));
   }
   idle_s_ = t.requests > 0 ? 0 : idle_s_ + t.duration_s;
   window_s_ += t.duration_s;
@@ -237,8 +255,11 @@ void PlannerCore::plan_throughput(const Inputs& inputs, Decision& decision) {
     input_tokens_->add(input_tokens_->last());
     output_tokens_->add(output_tokens_->last());
   }
-  const double rate = requests_->forecast(1)[0] / window_s_;
-  const double input = input_tokens_->forecast(1)[0], output = output_tokens_->forecast(1)[0];
+  const Forecast said = inputs.forecast.value_or(Forecast());
+  const double rate = said.requests ? *said.requests / inputs.traffic->duration_s
+                                    : requests_->forecast(1)[0] / window_s_;
+  const double input = said.input_tokens.value_or(input_tokens_->forecast(1)[0]);
+  const double output = said.output_tokens.value_or(output_tokens_->forecast(1)[0]);
   window_s_ = window_requests_ = window_input_ = window_output_ = 0;
   decision.predicted_requests_per_s = rate;
   if (!(input > 0) || !(output > 0)) {
@@ -417,7 +438,56 @@ void PlannerCore::limit_power(const Inputs& inputs, uint32_t least, Decision& de
                                clamped.staged ? ", the growing pool waits for the other" : "");
 }
 
+/// What plugins have to say about the sizes that the policy proposes.
+void PlannerCore::hear(const Inputs& inputs, Decision& decision) const {
+  constexpr uint32_t kOwnPriority = 10;
+  if (inputs.opinions.empty()) {
+    return;
+  }
+  const bool split = inputs.prefill.expected > 0 || inputs.prefill.ready > 0;
+  StageResult sizes{.decode = inputs.decode.expected};
+  Opinion own{.plugin = "policy", .priority = kOwnPriority};
+  if (split) {
+    sizes.prefill = inputs.prefill.expected;
+  }
+  if (decision.workers) {
+    own.targets.push_back({.workers = *decision.workers});
+  }
+  if (split && decision.prefill_workers) {
+    own.targets.push_back({.prefill = true, .workers = *decision.prefill_workers});
+  }
+  std::vector<Opinion> proposals = inputs.opinions;
+  proposals.push_back(std::move(own));
+  for (const Stage stage : {Stage::kPropose, Stage::kReconcile, Stage::kConstrain}) {
+    sizes = merge(stage, sizes, proposals);
+    if (!sizes.rejected_by.empty()) {
+      decision.workers.reset();
+      decision.prefill_workers.reset();
+      decision.reason = "rejected_by_plugin";
+      decision.text =
+          fmt::format("no decision: rejected in {} by {}", name_of(stage), sizes.rejected_by);
+      return;
+    }
+  }
+  const bool changed =
+      sizes.decode != decision.workers || (split && sizes.prefill != decision.prefill_workers);
+  decision.workers = sizes.decode;
+  decision.prefill_workers = split ? sizes.prefill : decision.prefill_workers;
+  if (changed) {
+    decision.reason = "set_by_plugin";
+    decision.text +=
+        fmt::format("; {} workers with the word of {}", sizes.decode.value_or(0), sizes.decided_by);
+  }
+}
+
 Decision PlannerCore::tick(const Inputs& inputs) {
+  Decision decision = propose(inputs);
+  finish(inputs, decision);
+  return decision;
+}
+
+Decision PlannerCore::propose(const Inputs& inputs) {
+  proposed_ = false;
   Decision decision;
   decision.next_s = inputs.now_s + interval_s();
   const std::string fault = find_fault(inputs);
@@ -440,7 +510,7 @@ Decision PlannerCore::tick(const Inputs& inputs) {
   learn(inputs);
   switch (config_.policy) {
     case PolicyKind::kMpc:
-      mpc_.decide(inputs, decision);
+      mpc_->decide(inputs, decision);
       plan_prompts(inputs, decision);
       break;
     case PolicyKind::kThroughput:
@@ -460,6 +530,15 @@ Decision PlannerCore::tick(const Inputs& inputs) {
       break;
   }
   plan_idle(inputs, decision);
+  proposed_ = true;
+  return decision;
+}
+
+void PlannerCore::finish(const Inputs& inputs, Decision& decision) {
+  if (!proposed_) {
+    return;
+  }
+  hear(inputs, decision);
   clamp(inputs, decision);
   if (!inputs.stable) {
     decision.workers.reset();
@@ -467,7 +546,6 @@ Decision PlannerCore::tick(const Inputs& inputs) {
     decision.reason = "scaling_in_progress";
     decision.text = "no decision: the last change is still under way; " + decision.text;
   }
-  return decision;
 }
 
 std::string journal_line(const Inputs& inputs, const Decision& decision) {

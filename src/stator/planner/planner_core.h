@@ -32,6 +32,11 @@ class PlannerCore {
   static Result<std::unique_ptr<PlannerCore>> create(const PlannerConfig& config,
                                                      const perf::TimingModel& timing);
   Decision tick(const Inputs& inputs);
+  /// The same in two steps, for whoever asks plugins about the first before the second:
+  /// `inputs.opinions` are not looked at until then.
+  Decision propose(const Inputs& inputs);
+  /// Once after each propose(): plugins, budgets, power.
+  void finish(const Inputs& inputs, Decision& decision);
   const PlannerConfig& config() const { return config_; }
   /// Seconds between two ticks.
   double interval_s() const;
@@ -44,17 +49,19 @@ class PlannerCore {
   void plan_load(const Inputs& inputs, Decision& decision);
   void plan_prompts(const Inputs& inputs, Decision& decision);
   void plan_idle(const Inputs& inputs, Decision& decision);
+  void hear(const Inputs& inputs, Decision& decision) const;
   void clamp(const Inputs& inputs, Decision& decision) const;
   void limit_power(const Inputs& inputs, uint32_t least, Decision& decision) const;
 
   PlannerConfig config_;
   const EngineTiming engine_;
-  ModelPredictive mpc_;
+  std::unique_ptr<ModelPredictive> mpc_;  // of policy mpc
   std::unique_ptr<Predictor> requests_, input_tokens_, output_tokens_;
   LoadMeans means_;
   double last_s_ = -1;
   double window_s_ = 0, window_requests_ = 0, window_input_ = 0, window_output_ = 0;
   double idle_s_ = 0;
+  bool proposed_ = false;                // the last propose() had what it needs
   double prompts_smaller_since_s_ = -1;  // of mpc: since when fewer prefill workers would do
   std::optional<uint32_t> lower_bound_;  // of the reference: what the forecast asks for
 };

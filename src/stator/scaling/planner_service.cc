@@ -94,8 +94,12 @@ class Service final : public PlannerService {
     STATOR_TRY(core_, planner::PlannerCore::create(config_.planner, frozen_));
     if (!config_.journal.empty()) {
       STATOR_CHECK(journal_.open(config_.journal, config_.journal_bytes_max), "journal");
-      journal_.append(fmt::format("{{\"policy\":\"{}\",\"timing\":\"{}\"}}\n",
-                                  planner::name_of(config_.planner), config_.timing));
+      journal_.append(fmt::format("{{\"policy\":\"{}\",\"timing\":\"{}\",\"spend_limit\":{}}}\n",
+                                  planner::name_of(config_.planner), config_.timing,
+                                  config_.planner.spend_limit));
+    }
+    if (!config_.reports.folder.empty()) {
+      STATOR_TRY(reports_, PlannerReports::open(config_.reports), "reports");
     }
     thread_ = net::Thread("planner", [this] { run(); });
     return {};
@@ -146,6 +150,9 @@ class Service final : public PlannerService {
         break;
       }
       wake_.wait_for(lock, kLook);
+    }
+    if (reports_) {
+      reports_->close(view());
     }
     // On this thread: children of the connector are told when the thread that made them ends.
     parts_.connector->stop();
@@ -237,14 +244,44 @@ class Service final : public PlannerService {
       inputs.min_workers = least;
     }
     frozen_.set(learned);
-    const planner::Decision decision = core_->tick(inputs);
+    const planner::Decision decision = decide(inputs);
     journal_.append(planner::journal_line(inputs, decision));
     const bool executed = execute(inputs, decision);
     const double took = seconds(clock_.now()) - now_s;
     metrics_.update(inputs, decision, builder_.observed());
     metrics_.count_tick(took);
     publish(inputs, decision, executed, took);
+    if (reports_) {
+      reports_->add(view(), planner::journal_line(inputs, decision));
+    }
     return now_s + std::max(0.01, decision.next_s - inputs.now_s);
+  }
+
+  /// Plugins are asked before the policy, for what they expect, and after it; their answers become
+  /// part of the inputs.
+  planner::Decision decide(planner::Inputs& inputs) {
+    if (parts_.plugins == nullptr) {
+      return core_->tick(inputs);
+    }
+    PluginContext context{.inputs = inputs, .tick = ++asked_};
+    const planner::Forecast forecast = parts_.plugins->predict(context);
+    if (forecast != planner::Forecast()) {
+      inputs.forecast = forecast;
+    }
+    planner::Decision decision = core_->propose(inputs);
+    if (inputs.traffic) {
+      context.forecast = forecast;
+      fill(context.forecast,
+           {.requests = decision.predicted_requests_per_s * inputs.traffic->duration_s,
+            .input_tokens = inputs.traffic->input_tokens,
+            .output_tokens = inputs.traffic->output_tokens,
+            .kv_hit_rate = inputs.traffic->kv_hit_rate,
+            .accept_length = inputs.traffic->accept_length});
+    }
+    context.proposal = &decision;
+    inputs.opinions = parts_.plugins->opinions(context);
+    core_->finish(inputs, decision);
+    return decision;
   }
 
   bool execute(const planner::Inputs& inputs, const planner::Decision& decision) {
@@ -343,9 +380,11 @@ class Service final : public PlannerService {
   PlannerMetrics metrics_;
   std::unique_ptr<planner::PlannerCore> core_;
   JournalFile journal_;
+  std::optional<PlannerReports> reports_;
   PoolTargets targets_;
   std::string unstable_, problem_;
   double last_s_ = -1;
+  uint64_t asked_ = 0;  // ticks in which plugins were asked
   mutable Mutex mutex_;
   std::condition_variable_any wake_;
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;

@@ -16,6 +16,8 @@
 #include "stator/planner/planner_config.h"
 #include "stator/scaling/connector.h"
 #include "stator/scaling/pass_board.h"
+#include "stator/scaling/planner_reports.h"
+#include "stator/scaling/plugin_host.h"
 #include "stator/scaling/source.h"
 
 namespace stator::scaling {
@@ -27,6 +29,7 @@ struct ServiceConfig {
   bool advisory = false;  ///< decide, explain and export, but change nothing
   std::string journal;    ///< file for inputs and decisions, appended; empty: none
   uint64_t journal_bytes_max = 1ULL << 30;  ///< beyond, nothing more is written
+  ReportConfig reports;
   uint32_t draft_tokens = 0;
   /// Where no forward passes come: the step model learns from what clients wait.
   bool learn_from_clients = false;
@@ -45,6 +48,7 @@ struct ServiceParts {
   std::function<std::optional<FleetCount>()> count_fleet;  ///< may be empty
   PoolTargets initial;  ///< wanted at the start, where the connector has no opinion
   bool wants_passes = false;
+  std::unique_ptr<PluginHost> plugins;  ///< null: none
 };
 
 /// A planner that runs: looks at the fleet, asks the core, has the connector do it, on a thread of

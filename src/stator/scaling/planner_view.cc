@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kHead = R"(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta http-equiv="refresh" content="2"><title>Planner</title><style>
+<title>Planner</title><style>
 body{font:15px/1.5 system-ui,sans-serif;margin:1.5rem auto;max-width:62rem;padding:0 1rem;
 color:#222;background:#fff}
 h1{font-size:1.3rem}h2{font-size:1.05rem;margin-top:1.6rem}table{border-collapse:collapse}
@@ -26,6 +26,7 @@ polyline,line{fill:none;stroke-width:1.5;vector-effect:non-scaling-stroke}
 .legend{color:#555;font-size:.85rem}
 </style></head><body>
 )";
+constexpr std::string_view kRefresh = "<meta http-equiv=\"refresh\" content=\"2\">\n";
 
 std::string escape(std::string_view text) {
   std::string out;
@@ -69,11 +70,29 @@ std::string plot(const PlannerView& view, std::string_view title, const Series& 
       std::max<size_t>(1, view.history.size() - (view.history.empty() ? 0 : 1)));
   if (goal > 0) {
     out += fmt::format("<line class=\"goal\" x1=\"0\" x2=\"{}\" y1=\"{:.2f}\" y2=\"{:.2f}\"/>",
-                       kHistoryMax, 100 - 96 * goal / most, 100 - 96 * goal / most);
+                       std::max<size_t>(kHistoryMax, view.history.size()), 100 - 96 * goal / most,
+                       100 - 96 * goal / most);
   }
   return out + line(seen, "a") + line(expected, "b") +
          fmt::format("</svg><p class=\"legend\">blue: observed, orange: planner; top {:.4g}</p>\n",
                      most);
+}
+
+std::string plots(const PlannerView& view) {
+  std::string out;
+  out += plot(
+      view, "Requests per second", [](const TickPoint& p) { return p.requests_per_s; },
+      [](const TickPoint& p) { return p.predicted_per_s; }, 0);
+  out += plot(
+      view, "Workers: ready, wanted", [](const TickPoint& p) { return double{1} * p.ready; },
+      [](const TickPoint& p) { return double{1} * p.wanted; }, 0);
+  out += plot(
+      view, "TTFT, ms: mean observed, expected", [](const TickPoint& p) { return p.ttft_ms; },
+      [](const TickPoint& p) { return p.expected_ttft_ms; }, view.config.ttft_ms);
+  out += plot(
+      view, "ITL, ms: mean observed, expected", [](const TickPoint& p) { return p.itl_ms; },
+      [](const TickPoint& p) { return p.expected_itl_ms; }, view.config.itl_ms);
+  return out;
 }
 
 std::string alternatives(const planner::Decision& decision) {
@@ -161,7 +180,7 @@ std::string render_json(const PlannerView& view) {
 }
 
 std::string render_html(const PlannerView& view) {
-  std::string out(kHead);
+  std::string out = std::string(kHead) + std::string(kRefresh);
   const planner::PoolState& pool = view.inputs.decode;
   out += fmt::format("<h1>Planner: {} workers ready, {} wanted{}</h1>\n<p>{}</p>\n", pool.ready,
                      view.decision.workers.value_or(pool.expected),
@@ -177,19 +196,26 @@ std::string render_html(const PlannerView& view) {
       escape(planner::name_of(view.config)), escape(view.connector), view.config.ttft_ms,
       view.config.itl_ms, view.ticks, view.changes, view.gpu_hours,
       view.calibration.calibrated_percent, view.calibration.passes);
-  out += plot(
-      view, "Requests per second", [](const TickPoint& p) { return p.requests_per_s; },
-      [](const TickPoint& p) { return p.predicted_per_s; }, 0);
-  out += plot(
-      view, "Workers: ready, wanted", [](const TickPoint& p) { return double{1} * p.ready; },
-      [](const TickPoint& p) { return double{1} * p.wanted; }, 0);
-  out += plot(
-      view, "TTFT, ms: mean observed, expected", [](const TickPoint& p) { return p.ttft_ms; },
-      [](const TickPoint& p) { return p.expected_ttft_ms; }, view.config.ttft_ms);
-  out += plot(
-      view, "ITL, ms: mean observed, expected", [](const TickPoint& p) { return p.itl_ms; },
-      [](const TickPoint& p) { return p.expected_itl_ms; }, view.config.itl_ms);
-  return out + alternatives(view.decision) + "</body></html>\n";
+  return out + plots(view) + alternatives(view.decision) + "</body></html>\n";
+}
+
+std::string render_report(const PlannerView& view, const std::vector<TickPoint>& changes) {
+  std::string out(kHead);
+  const double hours =
+      view.history.empty() ? 0 : (view.history.back().unix_s - view.history.front().unix_s) / 3600;
+  out += fmt::format(
+      "<h1>Planner: {:.1f} hours</h1>\n<p class=\"legend\">policy {}, connector {}, goals {:.4g} "
+      "ms "
+      "to the first token and {:.4g} ms per further one, {} ticks, {} changes, {:.2f} "
+      "GPU-hours</p>\n",
+      hours, escape(planner::name_of(view.config)), escape(view.connector), view.config.ttft_ms,
+      view.config.itl_ms, view.ticks, view.changes, view.gpu_hours);
+  out += plots(view) + "<h2>Changes</h2><table><tr><th>after, s</th><th>decision</th></tr>\n";
+  for (const TickPoint& change : changes) {
+    out += fmt::format("<tr><td>{:.0f}</td><td>{}</td></tr>\n",
+                       change.unix_s - view.history.front().unix_s, escape(change.reason));
+  }
+  return out + "</table></body></html>\n";
 }
 
 }  // namespace stator::scaling

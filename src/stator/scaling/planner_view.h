@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <vector>
 
 #include "stator/perf/calibrated_timing.h"
 #include "stator/planner/inputs.h"
@@ -45,5 +46,7 @@ inline constexpr size_t kHistoryMax = 360;
 std::string render_json(const PlannerView& view);
 /// A page without scripts that loads itself anew every 2 s.
 std::string render_html(const PlannerView& view);
+/// The same of an interval that is over, with its changes: `reason` of each is a line of text.
+std::string render_report(const PlannerView& view, const std::vector<TickPoint>& changes);
 
 }  // namespace stator::scaling

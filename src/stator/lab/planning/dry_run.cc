@@ -248,13 +248,13 @@ Result<DryRunResult> dry_run(const DryRunConfig& config, const perf::TimingModel
 }
 
 Result<uint32_t> initial_workers(const PlannerConfig& config, const perf::TimingModel& timing,
-                                 simulator::TraceSource& trace) {
+                                 simulator::TraceSource& trace, double speedup) {
   constexpr double kFirst_s = 60;
   simulator::TraceRequest request;
   double count = 0, input = 0, output = 0;
   while (true) {
     STATOR_TRY(const bool found, trace.next(request));
-    if (!found || seconds(request.arrival) > kFirst_s) {
+    if (!found || seconds(request.arrival) > kFirst_s * speedup) {
       break;
     }
     ++count;

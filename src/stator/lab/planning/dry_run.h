@@ -60,9 +60,9 @@ inline constexpr size_t kJournalBytesMax = 256 << 20;
 Result<DryRunResult> dry_run(const DryRunConfig& config, const perf::TimingModel& timing,
                              simulator::TraceSource& trace, const Clock* tick_clock);
 
-/// As many workers as the first minute of the trace needs.
+/// As many workers as the first minute of the trace needs, whose times are divided by `speedup`.
 Result<uint32_t> initial_workers(const PlannerConfig& config, const perf::TimingModel& timing,
-                                 simulator::TraceSource& trace);
+                                 simulator::TraceSource& trace, double speedup);
 
 /// One JSON object; `results` begins with the policy that was asked for.
 std::string render_json(const PlannerConfig& config, const std::vector<DryRunResult>& results);
