@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -121,6 +123,15 @@ class ShmBackend final : public Backend {
       return Outcome::kNotSupported;  // another host
     }
     known.socket = parts[3];
+    if (known.pid != ::getpid() && start_of(known.pid) == known.start) {
+      const auto process = static_cast<int>(::syscall(SYS_pidfd_open, known.pid, 0));
+      // The process that had started then, if it is still there now that it cannot be mistaken.
+      if (process >= 0 && start_of(known.pid) == known.start) {
+        known.process = std::make_shared<const io::FileDescriptor>(process);
+      } else if (process >= 0) {
+        ::close(process);
+      }
+    }
     const MutexLock lock(mutex_);
     peers_.insert_or_assign(peer.agent, std::move(known));
     return Outcome::kSuccess;
@@ -142,7 +153,7 @@ class ShmBackend final : public Backend {
       }
       peer = job.peer.empty() ? Known{.pid = ::getpid()} : found->second;
     }
-    if (peer.pid != ::getpid() && start_of(peer.pid) != peer.start) {
+    if (peer.pid != ::getpid() && !is_alive(peer)) {
       return {.outcome = Outcome::kRemoteDisconnect, .failed_pair = 0, .cause = "the peer is gone"};
     }
     size_t next = 0;
@@ -198,8 +209,17 @@ class ShmBackend final : public Backend {
     pid_t pid = 0;
     uint64_t start = 0;
     std::string socket;
+    std::shared_ptr<const io::FileDescriptor> process{};  // readable once it ended; null: ask /proc
     std::map<int32_t, std::shared_ptr<Mapping>> mappings;  // shared with transfers under way
   };
+
+  static bool is_alive(const Known& peer) {
+    if (peer.process == nullptr) {
+      return start_of(peer.pid) == peer.start;
+    }
+    pollfd ended{.fd = peer.process->get(), .events = POLLIN, .revents = 0};
+    return ::poll(&ended, 1, 0) == 0;
+  }
 
   /// The peer's region that was last copied from or to, as it is mapped here.
   struct Cursor {
