@@ -105,6 +105,8 @@ class BlockPool {
   /// per register_block().
   void record_registrations() { keep_registrations_ = true; }
   std::vector<Registration> take_registrations() { return std::exchange(registrations_, {}); }
+  /// How many hold the block.
+  uint32_t references(BlockId block) const { return blocks_[block.value()].references; }
   /// The block in front of a findable one.
   std::optional<BlockId> parent(BlockId block) const {
     const uint32_t parent = blocks_[block.value()].parent;

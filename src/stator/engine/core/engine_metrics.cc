@@ -24,6 +24,8 @@ EngineMetrics::EngineMetrics(Metrics& metrics, std::string_view engine_name, siz
   kv_cached_ =
       metrics.gauge("stator_engine_kv_blocks_cached", "idle KV blocks that can be reused", labels);
   kv_total_ = metrics.gauge("stator_engine_kv_blocks_total", "KV blocks of the engine", labels);
+  kept_prefixes_ = metrics.gauge("stator_engine_kept_prefixes",
+                                 "prompts that are held because clients want them again", labels);
   host_stored_ = metrics.gauge("stator_engine_kv_host_blocks_stored",
                                "KV blocks that have a copy in host memory", labels);
   host_total_ = metrics.gauge("stator_engine_kv_host_blocks_total",
@@ -74,6 +76,7 @@ void EngineMetrics::update(const LoadReport& load, const Scheduler& scheduler) {
   running_.set(load.running);
   waiting_.set(load.waiting);
   kv_used_.set(load.kv_used_blocks);
+  kept_prefixes_.set(static_cast<double>(scheduler.kept_prefixes().size()));
   kv_cached_.set(load.kv_cached_blocks);
   kv_total_.set(load.kv_total_blocks);
   host_stored_.set(host.stored_blocks());

@@ -28,6 +28,7 @@ class EngineMetrics {
   Gauge kv_used_;
   Gauge kv_cached_;
   Gauge kv_total_;
+  Gauge kept_prefixes_;
   Gauge host_stored_;
   Gauge host_total_;
   Counter host_offloaded_;

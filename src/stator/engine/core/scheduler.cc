@@ -19,6 +19,9 @@ using inference::FinishReason;
 /// while before somebody must be preempted and recomputed.
 constexpr uint32_t kWatermarkDivisor = 100;
 
+/// Kept prefixes may hold this share of the pool.
+constexpr uint32_t kKeptDivisor = 4;
+
 /// SGLang falls back to the order of arrival when more than this wait.
 constexpr size_t kPrefixOrderMax = 128;
 
@@ -36,6 +39,7 @@ Scheduler::Scheduler(const EngineConfig& config, kv::BlockPool::Events events)
       host_(config.host_blocks, events, config.eviction),
       pool_(config.total_blocks, events, config.host_blocks > 0 ? &host_ : nullptr,
             config.eviction),
+      kept_(config.total_blocks / kKeptDivisor),
       waiting_(PolicyOrder{config.policy}),
       new_token_ratio_(config.sglang) {}
 
@@ -74,6 +78,7 @@ Status Scheduler::add(SessionId session, inference::EngineRequest request, TimeP
   sequence.known_computed = known.computed;
   sequence.guide = std::move(guide);
   sequence.scores_prompt = request.prompt_logprobs;
+  sequence.context = std::move(request.context);
   if (config_.enable_prefix_caching) {
     sequence.hasher.adopt(known.sequences, known.locals);
     sequence.hasher.append(
@@ -119,6 +124,8 @@ std::vector<SessionOutput>& Scheduler::fail_all(const Error& error) {
 const StepPlan& Scheduler::plan(TimePoint now) {
   STATOR_ASSERT(!planned_, "S7: plan twice without commit");
   forget_ended();
+  now_ = now;
+  kept_.expire(now);
   plan_.slices.clear();
   plan_.sequences.clear();
   plan_.admitted.clear();
@@ -211,10 +218,22 @@ bool Scheduler::has_room(const Sequence& sequence, const PrefixHit& hit) const {
           promised_blocks_ + blocks_to_end(sequence) <= config_.total_blocks);
 }
 
+/// Whether it has, once prefixes that are kept have given way; `hit` is what it finds then.
+bool Scheduler::make_room(const Sequence& sequence, PrefixHit& hit) {
+  while (!has_room(sequence, hit)) {
+    if (!kept_.give_up_one()) {
+      return false;
+    }
+    hit = find_prefix(sequence);
+  }
+  return true;
+}
+
 bool Scheduler::try_admit(Sequence& sequence, TimePoint now) {
-  const PrefixHit hit = find_prefix(sequence);
+  PrefixHit hit = find_prefix(sequence);
+  const bool fits = make_room(sequence, hit);
   const uint32_t remaining = static_cast<uint32_t>(sequence.tokens.size()) - hit.computed;
-  if (!has_room(sequence, hit) || (remaining > budget_ && !config_.enable_chunked_prefill)) {
+  if (!fits || (remaining > budget_ && !config_.enable_chunked_prefill)) {
     return false;
   }
   admit(sequence, hit, now);
@@ -285,10 +304,10 @@ bool Scheduler::plan_prompts(TimePoint now) {
     }
   }
   for (Sequence* sequence : prompt_order()) {
-    const PrefixHit hit = find_prefix(*sequence);
+    PrefixHit hit = find_prefix(*sequence);
     const uint32_t left = static_cast<uint32_t>(sequence->tokens.size()) - hit.computed;
     if (chunked_ != nullptr || pass.closed() || running_count_ >= config_.max_num_seqs ||
-        !has_room(*sequence, hit)) {
+        !make_room(*sequence, hit)) {
       break;
     }
     uint32_t tokens = pass.offer(left, answer_left(*sequence));
@@ -362,6 +381,8 @@ void Scheduler::plan_decodes() {
 /// Sends sequences of chosen_, who all decode, back to the queue until `missing` blocks are to be
 /// had or one is left. False when nobody had to go.
 bool Scheduler::retract(uint32_t missing) {
+  while (missing > pool_.available_blocks() && kept_.give_up_one()) {
+  }
   if (missing <= pool_.available_blocks()) {
     return false;
   }
@@ -394,6 +415,9 @@ bool Scheduler::grow(Sequence& sequence) {
     kv::BlockHandle block = pool_.allocate();
     if (block) {
       sequence.chain.append(std::move(block));
+      continue;
+    }
+    if (kept_.give_up_one()) {
       continue;
     }
     if (config_.rules == SchedulingRules::kSglang) {
@@ -653,6 +677,7 @@ void Scheduler::end(Sequence& sequence) {
   }
   chunked_ = chunked_ == &sequence ? nullptr : chunked_;
   sequence.state = Sequence::State::kEnded;
+  keep_prefix(sequence);
   sequence.chain.clear();
   SessionSlot& slot = sessions_[sequence.session_slot];
   if (--slot.live == 0) {
@@ -662,6 +687,20 @@ void Scheduler::end(Sequence& sequence) {
   const auto found = live_.find(sequence.key);
   ended_.push_back(std::move(found->second));  // running_ may still point to it
   live_.erase(found);
+}
+
+/// What its client wants again stays; what nobody wants any more may go.
+void Scheduler::keep_prefix(const Sequence& sequence) {
+  if (sequence.context == nullptr) {
+    return;
+  }
+  const inference::RequestContext& context = *sequence.context;
+  if (context.session_final) {
+    kept_.forget(context.session);
+  } else if (const uint32_t keep_s = keep_seconds(context); keep_s > 0 && sequence.registered > 0) {
+    kept_.keep(pool_.match_prefix(sequence.full_blocks(sequence.registered)), context.session,
+               now_ + std::chrono::seconds(keep_s));
+  }
 }
 
 uint32_t Scheduler::take_slot(SessionId session) {
@@ -692,6 +731,7 @@ void Scheduler::give_back_host_slots(std::span<const uint32_t> slots) {
 
 void Scheduler::reset_prefix_cache() {
   STATOR_ASSERT(!planned_, "S7: reset between plan and commit");
+  kept_.clear();
   pool_.reset();
 }
 
@@ -712,60 +752,6 @@ uint32_t Scheduler::blocks_missing(const Sequence& sequence) const {
 uint32_t Scheduler::blocks_to_end(const Sequence& sequence) const {
   return blocks_for(std::min(uint64_t{sequence.prompt_tokens} + sequence.stop.max_tokens,
                              uint64_t{config_.max_model_len}));
-}
-
-LoadReport Scheduler::load() const {
-  return {.kv_used_blocks = pool_.used_blocks(),
-          .kv_cached_blocks = pool_.cached_blocks(),
-          .kv_total_blocks = pool_.total_blocks(),
-          .running = running_count_,
-          .waiting = waiting_count(),
-          .prefix_hit_tokens = totals_.prefix_hit_tokens,
-          .prefix_query_tokens = totals_.prefix_query_tokens,
-          .preemptions = totals_.preemptions};
-}
-
-PassWork Scheduler::planned_work() const {
-  PassWork work;
-  Spread lengths;
-  Spread contexts;
-  for (const SequenceSlice& slice : plan_.slices) {
-    const bool decodes =
-        slice.start >= slice.prompt_tokens && slice.start + 1 == slice.tokens.size();
-    if (decodes) {
-      ++work.decode_requests;
-      work.decode_kv_tokens += slice.tokens.size();
-      contexts.add(static_cast<double>(slice.tokens.size()));
-    } else {
-      ++work.prefill_requests;
-      work.prefill_tokens += slice.count;
-      work.prefill_kv_tokens += slice.start;
-      lengths.add(slice.prompt_tokens);
-    }
-  }
-  work.prefill_length_var = lengths.variance();
-  work.decode_kv_var = contexts.variance();
-  return work;
-}
-
-PassQueue Scheduler::queue() const {
-  PassQueue queue;
-  Spread lengths;
-  Spread contexts;
-  for (const Sequence* sequence : waiting_) {
-    if (sequence->preempted) {
-      ++queue.decode_requests;
-      queue.decode_kv_tokens += sequence->tokens.size();
-      contexts.add(static_cast<double>(sequence->tokens.size()));
-    } else {
-      ++queue.prefill_requests;
-      queue.prefill_tokens += sequence->prompt_tokens;
-      lengths.add(sequence->prompt_tokens);
-    }
-  }
-  queue.prefill_length_var = lengths.variance();
-  queue.decode_kv_var = contexts.variance();
-  return queue;
 }
 
 void Scheduler::check_invariants() const {

@@ -14,6 +14,7 @@
 #include "stator/engine/api/forward_pass.h"
 #include "stator/engine/api/model_runner.h"
 #include "stator/engine/core/engine_config.h"
+#include "stator/engine/core/kept_prefixes.h"
 #include "stator/engine/core/sequence.h"
 #include "stator/engine/core/sglang_rules.h"
 #include "stator/kv/block_pool.h"
@@ -105,6 +106,8 @@ struct KnownPrompt {
 ///     max_model_len), so plan() is not empty while there is a live request.
 /// S6  Each accepted, not cancelled request ends exactly once: with `finish` or with a failure.
 /// S7  No add, cancel or reset between plan() and commit().
+/// S8  Prefixes that are kept (KeptPrefixes) give way before anybody waits or is
+///     preempted for want of blocks; reports count their blocks as cached.
 class Scheduler {
  public:
   /// `config` must come from resolve(). `events`: whether anybody calls take_events().
@@ -166,6 +169,7 @@ class Scheduler {
   const SchedulerTotals& totals() const { return totals_; }
   const kv::BlockPool& pool() const { return pool_; }
   const kv::HostTier& host_tier() const { return host_; }
+  const KeptPrefixes& kept_prefixes() const { return kept_; }
 
   /// Checks S1-S3 and the pool's invariants; aborts if one is broken. O(everything); for tests.
   void check_invariants() const;
@@ -203,6 +207,7 @@ class Scheduler {
   };
   PrefixHit find_prefix(const Sequence& sequence) const;
   bool has_room(const Sequence& sequence, const PrefixHit& hit) const;
+  bool make_room(const Sequence& sequence, PrefixHit& hit);
   bool try_admit(Sequence& sequence, TimePoint now);
   void admit(Sequence& sequence, const PrefixHit& hit, TimePoint now);
   void take_blocks(Sequence& sequence, const PrefixHit& hit);
@@ -225,6 +230,7 @@ class Scheduler {
 
   std::vector<Sequence*> live_in_arrival_order() const;
   void end(Sequence& sequence);
+  void keep_prefix(const Sequence& sequence);
 
   uint32_t take_slot(SessionId session);
   uint32_t blocks_for(size_t tokens) const;
@@ -236,6 +242,8 @@ class Scheduler {
   const EngineConfig config_;
   kv::HostTier host_;
   kv::BlockPool pool_;
+  KeptPrefixes kept_;  // before requests that run only as long as they fit
+  TimePoint now_{};    // of the last plan
   uint64_t next_sequence_ = 1;
   uint32_t running_count_ = 0;
   uint32_t preempted_waiting_ = 0;

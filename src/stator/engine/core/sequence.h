@@ -17,6 +17,7 @@
 #include "stator/engine/api/engine.h"
 #include "stator/engine/core/guess_masks.h"
 #include "stator/guided/grammar.h"
+#include "stator/inference/request_context.h"
 #include "stator/inference/sampling.h"
 #include "stator/kv/block_handle.h"
 #include "stator/kv/block_identity.h"
@@ -120,6 +121,7 @@ struct Sequence {
   std::unique_ptr<guided::Guide> guide;  ///< null: any token may come
   SequenceMasks guess_masks;             ///< of `guide`
   bool scores_prompt = false;            ///< and nothing of the prompt comes from a cache
+  std::shared_ptr<const inference::RequestContext> context;  ///< null: none; says what to keep
   std::vector<inference::TokenLogprobs> prompt_scores;  ///< so far, until the first token is sent
 
   /// The full blocks that have been hashed, the first `count` of them. A view.
