@@ -1,21 +1,29 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What coding agents and other servers' clients send beside the work: tools of a provider, names of vLLM and SGLang, pins that mean nothing."""
+"""What coding agents and other servers' clients send beside the work: tools of a provider, cache_control, names of vLLM and SGLang, pins that
+mean nothing."""
 
 import json
 import unittest
 
+import anthropic
+import openai
+
 from stator_process import MODEL, Http, Serve
 
 HI = [{"role": "user", "content": "Hi"}]
+LONG = "You help with software engineering tasks, carefully and in small steps. " * 12
+SMALL_CACHE = ("--sim-speedup", "0", "--workers", "1", "--block-size", "16", "--kv-blocks", "160", "--max-model-len", "2048")
 
 
 class Agents(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.served = Serve("--sim-speedup", "0")
+        cls.served = Serve(*SMALL_CACHE)
         cls.addClassCleanup(cls.served.close)
         cls.http = Http(cls.served.frontend.port)
+        cls.anthropic = anthropic.Anthropic(base_url=cls.served.frontend.url, api_key="x", max_retries=0)
+        cls.openai = openai.OpenAI(base_url=cls.served.frontend.url + "/v1", api_key="x", max_retries=0)
 
     def post(self, path, body, headers=None):
         status, got, text = self.http.request("POST", path, {"model": MODEL} | body, headers)
@@ -30,6 +38,26 @@ class Agents(unittest.TestCase):
         status, headers, answer = self.post("/v1/responses", body, {"originator": "codex_exec", "Content-Type": "application/json"})
         self.assertEqual((status, headers["x-stator-ignored-fields"]), (200, "tools.web_search"))
         self.assertEqual(answer["object"], "response")
+
+    # cache_control
+
+    def turn(self, marked: bool, text: str) -> anthropic.types.Usage:
+        system = {"type": "text", "text": text} | ({"cache_control": {"type": "ephemeral"}} if marked else {})
+        return self.anthropic.messages.create(model=MODEL, max_tokens=2, system=[system], messages=HI).usage
+
+    def flood(self):
+        """Other prompts, more than the cache holds."""
+        for i in range(8):
+            self.openai.completions.create(model=MODEL, prompt=list(range(i * 300, i * 300 + 330)), max_tokens=1)
+
+    def test_a_marked_prompt_outlives_others_in_the_cache(self):
+        marked, other = LONG, LONG.replace("small", "large")
+        self.turn(True, marked)
+        self.turn(False, other)
+        self.flood()
+        self.assertGreater(self.turn(True, marked).cache_read_input_tokens, 100)
+        self.assertLess(self.turn(False, other).cache_read_input_tokens, 100)
+        self.assertEqual(self.http.metric("stator_engine_kept_prefixes"), 1)
 
     # Names of other servers
 

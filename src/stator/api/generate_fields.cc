@@ -481,9 +481,9 @@ namespace {
 
 /// With a value behind a colon, too.
 bool is_annotation(std::string_view text) {
-  static constexpr std::string_view kKnown[] = {"formatted_prompt",  "llm_metrics",
-                                                "query_instance_id", "request_id",
-                                                "token_ids",         "worker_instance_id"};
+  static constexpr std::string_view kKnown[] = {"formatted_prompt",  "keep",       "llm_metrics",
+                                                "query_instance_id", "request_id", "token_ids",
+                                                "worker_instance_id"};
   return std::ranges::find(kKnown, text.substr(0, text.find(':'))) != std::end(kKnown);
 }
 

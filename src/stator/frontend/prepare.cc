@@ -263,14 +263,40 @@ ApiResult<RoutingWish> read_routing(const api::Nvext& nvext, const PrepareContex
   return wish;
 }
 
+/// Annotation `keep:SECONDS`: the prompt is wanted again within so many; 0: nobody says so.
+uint32_t keep_seconds(const api::Nvext& nvext) {
+  constexpr std::string_view kKeep = "keep:";
+  uint32_t keep_s = 0;
+  for (const std::string_view annotation : nvext.annotations) {
+    if (annotation.starts_with(kKeep)) {
+      std::from_chars(annotation.data() + kKeep.size(), annotation.data() + annotation.size(),
+                      keep_s);
+    }
+  }
+  return keep_s;
+}
+
+/// Our own engines do. They are those that take up a constrained answer in the middle, too.
+bool holds_prompts(const ServedModel& model) {
+  return model.structured_replay;
+}
+
 /// Who the request belongs to, and what goes with it to its worker.
-void apply_context(GenerationPlan& plan, const PrepareContext& context) {
+void apply_context(GenerationPlan& plan, api::GenerateOptions& options,
+                   const PrepareContext& context) {
   SessionIdentity identity = session_identity(context.http);
   if (identity.session.empty()) {
     identity.session = context.session;
   }
   plan.routing.session = identity.session;
-  plan.context = make_request_context(context.http, context.config.metadata_header, identity);
+  const uint32_t keep_s = keep_seconds(options.nvext);
+  const bool keeps = holds_prompts(*plan.model);
+  if (keep_s > 0 && !keeps) {
+    options.ignored_fields.emplace_back(context.protocol != nullptr ? "cache_control"
+                                                                    : "nvext.annotations");
+  }
+  plan.context = make_request_context(context.http, context.config.metadata_header, identity,
+                                      keeps ? keep_s : 0);
 }
 
 ApiStatus apply_routing(GenerationPlan& plan, const api::GenerateOptions& options,
@@ -538,7 +564,7 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   plan.decode.has_text = options.detokenize;
   drop_untrusted(options, context.http);
   STATOR_CHECK(apply_routing(plan, options, context));
-  apply_context(plan, context);
+  apply_context(plan, options, context);
   HintHeaders(context).add_ignored(options.ignored_fields);
   note_idle_pins(*plan.model, options, context);
 

@@ -145,7 +145,8 @@ std::optional<std::string> check_metadata(const net::HttpRequest& http, std::str
 
 std::shared_ptr<const RequestContext> make_request_context(const net::HttpRequest& http,
                                                            std::string_view prefix,
-                                                           const SessionIdentity& identity) {
+                                                           const SessionIdentity& identity,
+                                                           uint32_t keep_s) {
   RequestContext context{.session = identity.session,
                          .parent_session = identity.parent,
                          .session_final = identity.final};
@@ -160,6 +161,9 @@ std::shared_ptr<const RequestContext> make_request_context(const net::HttpReques
     if (!name.empty() && !is_credential(name, header.value)) {
       context.metadata.emplace_back(std::move(name), header.value);
     }
+  }
+  if (keep_s > 0 && context.metadata.size() < RequestContext::kMetadataMax) {
+    context.metadata.emplace_back("cache-control", fmt::format("max-age={}", keep_s));
   }
   std::ranges::sort(context.metadata);
   if (context == RequestContext{}) {

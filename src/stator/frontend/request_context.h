@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,8 +27,11 @@ SessionIdentity session_identity(const net::HttpRequest& http);
 std::optional<std::string> check_metadata(const net::HttpRequest& http, std::string_view prefix);
 
 /// What travels with the request to workers and engines: trace, metadata, session. Null if there is
-/// nothing. Metadata named authorization, and values that are bearer tokens, stay here.
+/// nothing. Metadata named authorization, and values that are bearer tokens, stay here. `keep_s`:
+/// the prompt is wanted again within so many seconds, told as metadata `cache-control: max-age=…`;
+/// 0: nobody says so.
 std::shared_ptr<const inference::RequestContext> make_request_context(
-    const net::HttpRequest& http, std::string_view prefix, const SessionIdentity& identity);
+    const net::HttpRequest& http, std::string_view prefix, const SessionIdentity& identity,
+    uint32_t keep_s = 0);
 
 }  // namespace stator::frontend

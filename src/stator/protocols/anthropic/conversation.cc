@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "stator/json/writer.h"
+#include "stator/protocols/anthropic/cache_control.h"
 
 namespace stator::protocols::anthropic {
 namespace {
@@ -256,7 +257,7 @@ void Conversation::read_block_member(std::string_view key, const Path& path, Blo
   } else if (key == "source") {
     read_source(path, block);
   } else if (key == "cache_control") {
-    cache_control_seen_ |= in_.any(path).has_value();
+    keep_s_ = std::max(keep_s_, read_cache_control(in_, path));
   } else if (key == "citations") {
     const auto citations = in_.any(path);
     citations_seen_ |= citations && *citations != "[]";

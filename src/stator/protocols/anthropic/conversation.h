@@ -32,7 +32,8 @@ class Conversation {
   void write_to(api::ChatInput& chat, uint32_t depth_max);
 
   bool has_messages() const { return messages_seen_; }
-  bool has_cache_control() const { return cache_control_seen_; }
+  /// Seconds that a cache_control asks for; 0: there is none.
+  uint32_t keep_s() const { return keep_s_; }
   bool has_citations() const { return citations_seen_; }
 
  private:
@@ -124,7 +125,7 @@ class Conversation {
   Turn turn_;
   uint32_t written_ = 0;
   bool messages_seen_ = false;
-  bool cache_control_seen_ = false;
+  uint32_t keep_s_ = 0;
   bool citations_seen_ = false;
   api::Role last_role_ = api::Role::kUser;
   std::vector<std::string> image_paths_;  // of all written, in order

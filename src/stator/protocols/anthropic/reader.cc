@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "stator/api/field_table.h"
 #include "stator/api/generate_reader.h"
 #include "stator/api/parse_body.h"
+#include "stator/protocols/anthropic/cache_control.h"
 #include "stator/protocols/anthropic/conversation.h"
 #include "stator/protocols/anthropic/tools.h"
 
@@ -30,7 +32,7 @@ struct Reader {
   Reading& reading;
   FieldReader& in;
 
-  bool has_cache_control = false;
+  uint32_t keep_s = 0;
   bool has_max_tokens = false;
   std::optional<uint32_t> thinking_budget = {};
   std::string response_format = {};  // OpenAI's spelling of output_config.format
@@ -88,7 +90,7 @@ void read_conversation(Reader& r, const Path& path) {
   r.conversation.read_messages(path);
 }
 void read_tools_field(Reader& r, const Path& path) {
-  r.has_cache_control |= read_tools(r.in, path, request_of(r).chat);
+  r.keep_s = std::max(r.keep_s, read_tools(r.in, path, request_of(r).chat));
 }
 void read_tool_choice_field(Reader& r, const Path& path) {
   read_tool_choice(r.in, path, request_of(r));
@@ -196,8 +198,8 @@ void read_metadata(Reader& r, const Path& path) {
   });
 }
 
-void read_cache_control(Reader& r, const Path& path) {
-  r.has_cache_control |= r.in.any(path).has_value();
+void read_keep(Reader& r, const Path& path) {
+  r.keep_s = std::max(r.keep_s, read_cache_control(r.in, path));
 }
 
 // ---- known, and not built: a client that asks for them expects another answer
@@ -210,7 +212,7 @@ void read_server_side(Reader& r, const Path& path) {
 }
 
 constexpr auto kFields = std::to_array<Field<Reader>>({
-    {"cache_control", read_cache_control},
+    {"cache_control", read_keep},
     {"container", read_server_side},
     {kIgnoreEos, read_shared<kIgnoreEos>},
     {kMaxTokens, read_max_tokens},
@@ -242,9 +244,6 @@ static_assert(api::is_sorted_table<Reader>(kFields));
 /// Without effect here, and harmless: the client sees their names in a header.
 void name_ignored(Reader& r) {
   std::vector<std::string>& ignored = r.common.options.ignored_fields;
-  if (r.has_cache_control || r.conversation.has_cache_control()) {
-    ignored.emplace_back("cache_control");  // prefixes are kept without being asked to
-  }
   if (r.conversation.has_citations()) {
     ignored.emplace_back("citations");
   }
@@ -275,6 +274,9 @@ void finish(Reader& r) {
   }
   if (options.nvext.use_raw_prompt) {
     r.in.unsupported(Path("nvext.use_raw_prompt"), "is not supported: use /v1/completions");
+  }
+  if (const uint32_t keep_s = std::max(r.keep_s, r.conversation.keep_s()); keep_s > 0) {
+    options.nvext.annotations.push_back(fmt::format("keep:{}", keep_s));
   }
   name_ignored(r);
 }

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "stator/protocols/anthropic/cache_control.h"
+
 namespace stator::protocols::anthropic {
 namespace {
 
@@ -39,7 +41,7 @@ struct Tool {
   std::optional<std::string_view> schema;
   std::optional<bool> strict;
   bool refused = false;
-  bool has_cache_control = false;
+  uint32_t keep_s = 0;
 };
 
 void read_member(api::FieldReader& in, std::string_view key, const Path& path, Tool& tool) {
@@ -67,7 +69,7 @@ void read_member(api::FieldReader& in, std::string_view key, const Path& path, T
   } else if (key == "strict") {
     tool.strict = in.boolean(path);
   } else if (key == "cache_control") {
-    tool.has_cache_control = in.any(path).has_value();
+    tool.keep_s = read_cache_control(in, path);
   } else {
     in.skip();
   }
@@ -91,8 +93,8 @@ void append_tool(std::string& out, const Tool& tool) {
 
 }  // namespace
 
-bool read_tools(api::FieldReader& in, const Path& path, api::ChatInput& chat) {
-  bool has_cache_control = false;
+uint32_t read_tools(api::FieldReader& in, const Path& path, api::ChatInput& chat) {
+  uint32_t keep_s = 0;
   size_t count = 0;
   chat.tool_names.clear();
   std::string& out = chat.tools_json;
@@ -103,7 +105,7 @@ bool read_tools(api::FieldReader& in, const Path& path, api::ChatInput& chat) {
     const bool is_object = in.object(element, [&](std::string_view key, const Path& member) {
       read_member(in, key, member, tool);
     });
-    has_cache_control |= tool.has_cache_control;
+    keep_s = std::max(keep_s, tool.keep_s);
     if (!is_object) {
       in.violation(element, "must be an object");
     } else if (tool.name.empty()) {
@@ -123,7 +125,7 @@ bool read_tools(api::FieldReader& in, const Path& path, api::ChatInput& chat) {
   if (count > api::kMaxTools) {
     in.violation(path, fmt::format("must have at most {} entries", api::kMaxTools));
   }
-  return has_cache_control;
+  return keep_s;
 }
 
 void read_tool_choice(api::FieldReader& in, const Path& path, api::ChatRequest& request) {

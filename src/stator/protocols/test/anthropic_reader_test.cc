@@ -14,6 +14,7 @@ namespace {
 using api::ToolChoice;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 constexpr std::string_view kHi = R"("messages":[{"role":"user","content":"Hi"}])";
 
@@ -176,7 +177,22 @@ TEST(AnthropicReader, ReadsToolsAndTheChoiceAmongThem) {
   EXPECT_EQ(request.tool_choice.kind, ToolChoice::Kind::kNamed);
   EXPECT_EQ(request.tool_choice.name, "g");
   EXPECT_FALSE(request.parallel_tool_calls);
-  EXPECT_THAT(request.options.ignored_fields, ElementsAre("cache_control"));
+  EXPECT_THAT(request.options.ignored_fields, IsEmpty());
+  EXPECT_THAT(request.options.nvext.annotations, ElementsAre("keep:300"));
+}
+
+TEST(AnthropicReader, KeepsThePromptForTheLongestTimeAsked) {
+  const auto wishes = [](const std::string& body) {
+    return read(body + "," + std::string(kHi)).request.options.nvext.annotations;
+  };
+  EXPECT_THAT(wishes(R"("cache_control":null)"), IsEmpty());
+  EXPECT_THAT(wishes(R"("cache_control":{"type":"ephemeral"},"system":[{"type":"text",)"
+                     R"("text":"a","cache_control":{"type":"ephemeral","ttl":"1h"}}])"),
+              ElementsAre("keep:3600"));
+  EXPECT_THAT(refusal(R"("cache_control":{"type":"ephemeral","ttl":"2d"},)" + std::string(kHi)),
+              HasSubstr("cache_control.ttl must be 5m or 1h"));
+  EXPECT_THAT(refusal(R"("cache_control":{"type":"for ever"},)" + std::string(kHi)),
+              HasSubstr("cache_control.type must be ephemeral"));
 }
 
 TEST(AnthropicReader, ReadsWhatElseShapesTheAnswer) {
