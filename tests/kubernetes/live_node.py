@@ -34,8 +34,9 @@ class Container:
         self.env = {each["name"]: self.value_of(pod, each) for each in spec.get("env") or []}
         words = [self.expand(word) for word in [*(spec.get("command") or []), *(spec.get("args") or [])]]
         words = [BINARY if at == 0 and word == "stator" else address if word == "0.0.0.0" else word for at, word in enumerate(words)]
-        if words[1:2] == ["epp"]:
-            words += ["--host", address]
+        if words[1:2] == ["epp"]:  # not in a cluster, as far as it can tell; its metrics would take the port of all pods
+            at = words.index("--health-port") if "--health-port" in words else len(words)
+            words = [*words[:at], *words[at + 2:], "--host", address, "--kubeconfig", kubeconfig]
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen(words, env={**clean_environment(), **self.env, "KUBECONFIG": kubeconfig}, stdin=subprocess.DEVNULL,
                                         stdout=self.log, stderr=self.log, preexec_fn=_die_with_parent)

@@ -4,16 +4,14 @@
 streamed through all of it, and goes on being while the workers are replaced."""
 
 import http.client
-import importlib.util
 import json
-import pathlib
-import subprocess
 import unittest
 
 import yaml
 
 from control_plane import ApiError, eventually, free_ports, missing
-from rig import POOL_CRD, ClusterTest, ROOT, Stator, clean_environment
+from envoy_process import Envoy
+from rig import POOL_CRD, ClusterTest, ROOT, Stator
 
 GRAPH = """
 apiVersion: nvidia.com/v1beta1
@@ -68,41 +66,9 @@ class Traffic(ClusterTest):
         self.servers[uid] = server
 
     def start_envoy(self, picker_port: int) -> int:
-        binary = pathlib.Path(importlib.util.find_spec("envoy").submodule_search_locations[0]) / "_bin" / "envoy"
-        gateway, base = free_ports(2)
-        typed = "type.googleapis.com/envoy.extensions"
-        duplex = {"request_header_mode": "SEND", "response_header_mode": "SEND", "request_body_mode": "FULL_DUPLEX_STREAMED",
-                  "response_body_mode": "FULL_DUPLEX_STREAMED", "request_trailer_mode": "SEND", "response_trailer_mode": "SEND"}
-        picker = {"name": "picker", "type": "STATIC", "connect_timeout": "1s", "typed_extension_protocol_options": {
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                "@type": f"{typed}.upstreams.http.v3.HttpProtocolOptions", "explicit_http_config": {"http2_protocol_options": {}}}},
-            "transport_socket": {"name": "tls", "typed_config": {  # as gateways do: encrypted, whoever signed it
-                "@type": f"{typed}.transport_sockets.tls.v3.UpstreamTlsContext", "common_tls_context": {
-                    "alpn_protocols": ["h2"]}}},
-            "load_assignment": {"cluster_name": "picker", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {
-                "socket_address": {"address": "127.0.0.1", "port_value": picker_port}}}}]}]}}
-        models = {"name": "models", "type": "ORIGINAL_DST", "lb_policy": "CLUSTER_PROVIDED", "connect_timeout": "1s",
-                  "original_dst_lb_config": {"use_http_header": True, "http_header_name": "x-gateway-destination-endpoint"}}
-        manager = {"@type": f"{typed}.filters.network.http_connection_manager.v3.HttpConnectionManager", "stat_prefix": "in",
-                   "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
-                       {"match": {"prefix": "/"}, "route": {"cluster": "models", "timeout": "60s"}}]}]},
-                   "http_filters": [
-                       {"name": "ext_proc", "typed_config": {
-                           "@type": f"{typed}.filters.http.ext_proc.v3.ExternalProcessor", "message_timeout": "10s",
-                           "grpc_service": {"envoy_grpc": {"cluster_name": "picker"}}, "processing_mode": duplex}},
-                       {"name": "router", "typed_config": {"@type": f"{typed}.filters.http.router.v3.Router"}}]}
-        config = {"static_resources": {"clusters": [picker, models], "listeners": [{
-            "name": "in", "address": {"socket_address": {"address": "127.0.0.1", "port_value": gateway}},
-            "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}]}]}}
-        file = self.plane.folder / "envoy.yaml"
-        file.write_text(yaml.safe_dump(config))
-        log = open(file.with_suffix(".log"), "wb")
-        envoy = subprocess.Popen([str(binary), "-c", str(file), "--base-id", str(base), "--concurrency", "1", "-l", "warn"],
-                                 stdout=log, stderr=log, env=clean_environment())
-        self.addCleanup(log.close)
-        self.addCleanup(envoy.wait)
-        self.addCleanup(envoy.kill)
-        return gateway
+        envoy = Envoy(self.plane.folder, "127.0.0.1", picker_port)
+        self.addCleanup(envoy.close)
+        return envoy.port
 
     def stream(self, gateway: int, content: str) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", gateway, timeout=60)
