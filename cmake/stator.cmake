@@ -150,8 +150,17 @@ function(stator_test module)
   # Tests run in the source tree and find testdata/ there, and the optional shared data folder beside it. Relative paths, so that
   # the compiler cache serves every checkout.
   target_compile_definitions(${target} PRIVATE STATOR_SOURCE_DIR="." STATOR_SHARED_DIR="../shared")
-  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 300 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
-    TEST_PREFIX "${ARG_NAME}." PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+  if(NOT TARGET unit_tests)
+    add_custom_target(unit_tests)
+  endif()
+  add_dependencies(unit_tests ${target})
+  if(STATOR_SANITIZE)  # a sanitizer's start costs more than most tests: one process runs all of a program
+    add_test(NAME unit.${ARG_NAME} COMMAND ${target} --gtest_brief=1 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(unit.${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 900)
+  else()
+    gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 300 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
+      TEST_PREFIX "${ARG_NAME}." PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+  endif()
 endfunction()
 
 function(stator_bench module)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Everything that must hold, from a fresh machine: packages, build, all tests, the inputs kept for the fuzz targets.
+# Everything that must hold, from a fresh machine: packages, build, all tests; then, with address and undefined-behaviour sanitizers,
+# the unit tests once more and the inputs kept for the fuzz targets.
 # usage: scripts/test.sh [CTEST_ARGUMENTS…]     e.g. scripts/test.sh -L unit
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '1d;/SPDX/d;/^set /q;s/^# //p' "$0"; exit ;; esac
@@ -15,9 +16,9 @@ say "building (release)"
 cmake --preset release -DSTATOR_TESTS=ON >build/configure.log 2>&1 || { tail -n 30 build/configure.log >&2; exit 1; }
 cmake --build --preset release
 
-say "building the fuzz targets"
+say "building the fuzz targets, and the unit tests with sanitizers"
 cmake --preset fuzz >>build/configure.log 2>&1 || { tail -n 30 build/configure.log >&2; exit 1; }
-cmake --build --preset fuzz --target fuzz_targets
+cmake --build --preset fuzz --target fuzz_targets unit_tests
 
 [ -d ../shared ] || echo "note: no ../shared beside the checkout; tests of other projects' data will say that they are skipped"
 
@@ -34,7 +35,7 @@ if [ -n "$again" ]; then
 fi
 if [ $# -eq 0 ]; then
   expected+=("$results/fuzz.xml")
-  ctest --test-dir build/fuzz -j "$(nproc)" -L fuzz --output-on-failure --output-junit "$PWD/$results/fuzz.xml" 2>&1 | tee "$results/fuzz.log" | tail -n 40 || true
+  ctest --test-dir build/fuzz -j "$(nproc)" -L "fuzz|unit" --output-on-failure --output-junit "$PWD/$results/fuzz.xml" 2>&1 | tee "$results/fuzz.log" | tail -n 40 || true
 fi
 
 say "$((SECONDS - start)) s"
