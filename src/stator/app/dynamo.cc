@@ -33,7 +33,9 @@ constexpr std::string_view kMedia = "what was fetched is kept by media.cache_byt
 constexpr std::string_view kLora =
     "adapters are those of engine.lora_folder, or that engine servers announce";
 constexpr std::string_view kTiers = "KV tiers are configured by the kv.* settings";
-constexpr std::string_view kTraces = "see the trace.* and request_log.* settings";
+constexpr std::string_view kTraces = "see the request_log.* settings";
+constexpr std::string_view kAudit =
+    "request_log.audit_log with request_log.audit_content all has requests and answers";
 constexpr std::string_view kEngines = "the engine server's own flags decide";
 constexpr std::string_view kLearned = "router.prefill_load_model learned needs no estimator";
 constexpr std::string_view kMeasured = "use stator profile";
@@ -44,7 +46,7 @@ constexpr std::string_view kAgents = "use --router-session-affinity-ttl and poli
 
 constexpr auto kKnown = std::to_array<Known>({
     {"DYN_AIC_*", kLearned},
-    {"DYN_AUDIT_*", kTraces},
+    {"DYN_AUDIT_*", kAudit},
     {"DYN_BENCHMARK_*", kMeasured},
     {"DYN_CUSTOM_ENCODER_CLASS", kEngines},
     {"DYN_CUSTOM_JINJA_TEMPLATE", "put it into the model's folder as chat_template.jinja"},
@@ -125,6 +127,11 @@ constexpr auto kThrough = std::to_array<Known>({
     {"DYN_HEALTH_CHECK_ENABLED", "frontend.canary_interval (STATOR_FRONTEND_CANARY_INTERVAL)"},
     {"DYN_KV_OVERLAP_SCORE_WEIGHT", kWeight},
     {"DYN_LOGGING_JSONL", "log.format (STATOR_LOG_FORMAT)"},
+    {"DYN_REQUEST_TRACE", "request_log.request_trace (STATOR_REQUEST_LOG_REQUEST_TRACE)"},
+    {"DYN_REQUEST_TRACE_RECORDS",
+     "request_log.request_trace (of request_end; payloads: request_log.audit_log)"},
+    {"DYN_REQUEST_TRACE_SINKS", "request_log.request_trace, a file or /dev/stderr"},
+    {"DYN_REQUEST_TRACE_OUTPUT_PATH", "request_log.request_trace"},
     {"DYN_OVERLAP_SCORE_WEIGHT", kWeight},
     {"DYN_ROUTER_CONDITIONAL_DISAGG", "router.conditional_disagg_policy isl_bounding"},
     {"DYN_ROUTER_CONDITIONAL_DISAGG_CONFIG", "router.conditional_disagg_* settings"},

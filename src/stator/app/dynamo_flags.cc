@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "stator/app/terminal.h"
+#include "stator/app/trace_env.h"
 #include "stator/json/value.h"
 
 namespace stator::app {
@@ -525,6 +526,9 @@ std::string dynamo_value(std::string_view name, const std::string& value) {
 }
 
 std::optional<std::string> read_dynamo_env(const std::string& name) {
+  if (is_trace_variable(name)) {
+    return read_trace_env(name);
+  }
   auto value = read_env(name);
   if (!name.starts_with("DYN_")) {
     return value;

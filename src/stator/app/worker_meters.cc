@@ -93,7 +93,10 @@ std::unique_ptr<engine::Engine> WorkerMeters::watch(std::unique_ptr<engine::Engi
       facts.cancelled = served.cancelled;
       facts.finish = served.finish;
       facts.error = std::move(served.error);
-      exporter->add(telemetry::make_worker_spans(facts));
+      static thread_local telemetry::SpanList spans;
+      spans.clear();
+      telemetry::make_worker_spans(facts, spans);
+      exporter->add(spans);
     };
   }
   return engine::make_metered_engine(std::move(engine), std::move(options), clock_, metrics_);

@@ -23,7 +23,12 @@ namespace stator::telemetry {
 ///     are those that cannot be written.
 /// L2  A line is whole, or not there.
 /// L3  Of `bytes_max` the file becomes PATH.1, PATH.1 becomes PATH.2 …, at most `files_max` of
-/// them. L4  Who moves the file away (logrotate) gets a new one within a second.
+///     them. What is no regular file (standard error, a pipe) is never turned over.
+/// L4  Who moves the file away (logrotate) gets a new one within a second.
+/// L5  Compressed ones are PATH.000000.jsonl.gz, PATH.000001.jsonl.gz …, beginning behind the last
+///     that is there; of `bytes_max` before compression the next begins, and the oldest beyond
+///     `files_max` earlier ones is removed. Each write is a gzip member, so what is there
+///     can be read at any time.
 class LineFile {
  public:
   struct Options {
@@ -31,6 +36,7 @@ class LineFile {
     uint64_t bytes_max = 0;
     uint32_t files_max = 5;
     uint64_t buffer_bytes_max = 8ULL << 20;
+    bool compressed = false;
     std::string name;  ///< in metrics
   };
   /// kIo: it cannot be opened.
@@ -48,6 +54,8 @@ class LineFile {
   Status reopen();
   void loop();
   void write(const std::string& lines);
+  std::string file_path() const;
+  bool write_part(std::string_view part);
   bool write_all(std::string_view text);
   void turn_over();
   void check_moved();
@@ -59,8 +67,10 @@ class LineFile {
   Counter dropped_full_;
   Counter dropped_disk_;
   io::FileDescriptor file_;
-  uint64_t bytes_ = 0;   // in it
-  bool broken_ = false;  // the last write left a part of a line
+  bool regular_ = false;  // it can be turned over
+  uint32_t segment_ = 0;  // of compressed ones
+  uint64_t bytes_ = 0;    // in it, before compression
+  bool broken_ = false;   // the last write left a part of a line
   TimePoint complained_{};
   Mutex mutex_;
   std::condition_variable_any wake_;

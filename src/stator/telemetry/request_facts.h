@@ -71,12 +71,16 @@ struct RequestFacts {
   std::string trace_state;
   std::vector<Mark> marks;  ///< at most kMarksMax
   static constexpr size_t kMarksMax = 64;
+  static constexpr size_t kMarksUsual = 8;
 
   uint32_t block_size = 0;       ///< of `blocks`
   std::vector<uint64_t> blocks;  ///< hashes of the prompt's full blocks; for request traces
   uint32_t max_tokens = 0;
 
   void mark(const Mark& mark) {
+    if (marks.empty()) {
+      marks.reserve(kMarksUsual);
+    }
     if (marks.size() < kMarksMax) {
       marks.push_back(mark);
     }

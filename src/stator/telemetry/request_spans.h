@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
-#include <vector>
-
 #include "stator/telemetry/request_facts.h"
 #include "stator/telemetry/span.h"
 
@@ -13,8 +10,8 @@ namespace stator::telemetry {
 /// span), and below it `prepare`, `queue`, `route`, `prefill`, `hand-off`, `decode` once per
 /// attempt, and `migration` from a lost worker to the next one's first token, linked to the attempt
 /// that was lost. `decode` spans have the ids that `attempt_span` gives, so that what engines say
-/// of themselves hangs below them. Pure.
-std::vector<Span> make_spans(const RequestFacts& facts);
+/// of themselves hangs below them. They are appended to `out`, and point into `facts`. Pure.
+void make_spans(const RequestFacts& facts, SpanList& out);
 
 /// The id of the span of a request's attempt (from 0 on): known to who asks the engine before the
 /// span exists.

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "stator/core/credentials.h"
@@ -23,6 +22,10 @@ constexpr Duration kLastSendTimeout = 2s;
 constexpr int kTriesMax = 3;
 constexpr Duration kRetryWait = 500ms;
 constexpr Duration kComplainEvery = 60s;
+constexpr size_t kBatchBytes = size_t{96} << 10;  // of 512 spans, about
+constexpr std::string_view kGrpcType = "application/grpc";
+constexpr std::string_view kJsonType = "application/json";
+constexpr std::string_view kBytesType = "application/x-protobuf";
 constexpr std::string_view kGrpcPort = ":4317";
 constexpr std::string_view kExport = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
@@ -42,6 +45,42 @@ std::string framed(const std::string& message) {
   return out + message;
 }
 
+/// What every batch carries. Of lists the pairs that are names of headers.
+net::HttpHeaderList headers_of(const TraceConfig& config, std::string_view type) {
+  net::HttpHeaderList out = {{"content-type", std::string(type)}};
+  if (type == kGrpcType) {
+    out.emplace_back("te", "trailers");
+  }
+  if (const size_t at = config.header.find('='); at != std::string::npos) {
+    out.emplace_back(config.header.substr(0, at), config.header.substr(at + 1));
+  }
+  for (auto& pair : read_resource_attributes(config.headers)) {
+    out.push_back(std::move(pair));
+  }
+  return out;
+}
+
+/// A name and a value that make one line of a request's head.
+bool is_header(std::string_view name, std::string_view value) {
+  const auto in_name = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view("!#$%&'*+-.^_`|~").contains(c);
+  };
+  const auto in_value = [](char c) { return static_cast<unsigned char>(c) >= ' ' && c != '\x7f'; };
+  return !name.empty() && std::ranges::all_of(name, in_name) &&
+         std::ranges::all_of(value, in_value);
+}
+
+std::unique_ptr<const OtlpEncoding> make_encoding(const TraceConfig& config, bool json) {
+  const OtlpResource resource{.service = config.service_name,
+                              .version = config.version,
+                              .attributes = config.resource_attributes};
+  if (json) {
+    return std::make_unique<OtlpJson>(resource);
+  }
+  return std::make_unique<OtlpBytes>(resource);
+}
+
 Counter dropped(Metrics& metrics, std::string_view reason) {
   return metrics.counter("stator_trace_spans_dropped_total", "spans that reached no collector",
                          {{"reason", std::string(reason)}});
@@ -49,34 +88,47 @@ Counter dropped(Metrics& metrics, std::string_view reason) {
 
 }  // namespace
 
-Result<std::unique_ptr<SpanExporter>> SpanExporter::start(const TraceConfig& config, Clock& clock,
-                                                          Metrics& metrics) {
-  std::string url = config.endpoint;
+Result<SpanExporter::Target> SpanExporter::target_of(const TraceConfig& config) {
+  const std::string& url = config.endpoint;
   if (!url.starts_with("http://") && !url.starts_with("https://")) {
     return Error(Code::kInvalidArgument,
                  "trace.otlp_endpoint (flag --otlp-endpoint) must be http://HOST:PORT or "
                  "https://…: 4318 is usual for HTTP, 4317 for gRPC");
   }
   const std::string_view path = path_of(url);
-  const std::string_view host = std::string_view(url).substr(0, url.size() - path.size());
-  const bool grpc =
-      config.protocol == "grpc" || (config.protocol == "auto" && host.ends_with(kGrpcPort));
-  if (grpc) {
-    url = std::string(host) + std::string(kExport);
-  } else if (path.empty() || path == "/") {
-    url = std::string(host) + "/v1/traces";
+  const std::string host = url.substr(0, url.size() - path.size());
+  if (config.protocol == "grpc" || (config.protocol == "auto" && host.ends_with(kGrpcPort))) {
+    return Target{host + std::string(kExport), Protocol::kGrpc};
   }
-  std::unique_ptr<SpanExporter> made(new SpanExporter(
-      config, std::move(url), grpc ? Protocol::kGrpc : Protocol::kHttp, clock, metrics));
+  return Target{path.empty() || path == "/" ? host + "/v1/traces" : url,
+                config.protocol == "http/json" ? Protocol::kJson : Protocol::kBytes};
+}
+
+Result<std::unique_ptr<SpanExporter>> SpanExporter::start(const TraceConfig& config, Clock& clock,
+                                                          Metrics& metrics) {
+  STATOR_TRY(Target target, target_of(config));
+  if (!config.header.empty() && !config.header.contains('=')) {
+    return Error(Code::kInvalidArgument, "trace.otlp_header must be NAME=VALUE");
+  }
+  for (const auto& [name, value] : headers_of(config, {})) {
+    if (!is_header(name, value)) {
+      return Error(Code::kInvalidArgument,
+                   "trace.otlp_header and trace.otlp_headers must have names and values of HTTP "
+                   "headers, NAME=VALUE");
+    }
+  }
+  std::unique_ptr<SpanExporter> made(new SpanExporter(config, std::move(target), clock, metrics));
   made->thread_ = net::Thread("otlp", [self = made.get()] { self->loop(); });
   return made;
 }
 
-SpanExporter::SpanExporter(const TraceConfig& config, std::string url, Protocol protocol,
-                           Clock& clock, Metrics& metrics)
+SpanExporter::SpanExporter(const TraceConfig& config, Target target, Clock& clock, Metrics& metrics)
     : config_(config),
-      url_(std::move(url)),
-      protocol_(protocol),
+      target_(std::move(target)),
+      headers_(headers_of(config, target_.protocol == Protocol::kGrpc   ? kGrpcType
+                                  : target_.protocol == Protocol::kJson ? kJsonType
+                                                                        : kBytesType)),
+      encoding_(make_encoding(config, target_.protocol == Protocol::kJson)),
       clock_(clock),
       sent_(metrics.counter("stator_trace_spans_sent_total", "spans that a collector took")),
       dropped_full_(dropped(metrics, "queue_full")),
@@ -91,18 +143,30 @@ SpanExporter::~SpanExporter() {
   thread_.join();
 }
 
-void SpanExporter::add(std::vector<Span> spans) {
+void SpanExporter::add(const SpanList& spans) {
+  const auto no_room = [&] { return spans.size() + waiting_spans_.load() > config_.spans_max; };
+  if (no_room()) {
+    dropped_full_.add(spans.size());
+    return;
+  }
+  static thread_local std::string bytes;
+  bytes.clear();
+  encoding_->append(bytes, spans);
   bool full_batch = false;
   {
     const MutexLock lock(mutex_);
-    const size_t room = config_.spans_max - std::min<size_t>(waiting_.size(), config_.spans_max);
-    if (spans.size() > room) {
+    if (no_room()) {
       dropped_full_.add(spans.size());
       return;
     }
-    const bool was_less = waiting_.size() < kBatchMax;
-    std::ranges::move(spans, std::back_inserter(waiting_));
-    full_batch = was_less && waiting_.size() >= kBatchMax;
+    waiting_spans_ += spans.size();
+    if (waiting_.empty() || waiting_.back().spans + spans.size() > kBatchMax) {
+      full_batch = !waiting_.empty();
+      waiting_.emplace_back();
+      waiting_.back().bytes.reserve(kBatchBytes);
+    }
+    waiting_.back().bytes += bytes;
+    waiting_.back().spans += spans.size();
   }
   if (full_batch) {
     wake_.notify_one();
@@ -112,31 +176,39 @@ void SpanExporter::add(std::vector<Span> spans) {
 /// False: it is time to end.
 bool SpanExporter::wait(Duration time) {
   MutexLock lock(mutex_);
-  if (!stopping_ && waiting_.size() < kBatchMax) {
+  if (!stopping_ && waiting_.size() < 2) {
     wake_.wait_for(lock, time);
   }
   return !stopping_;
 }
 
 void SpanExporter::loop() {
+  const Duration interval = std::min(config_.interval, kBatchTime);
+  TimePoint due = clock_.now() + interval;
   bool goes_on = true;
   while (goes_on) {
-    goes_on = wait(std::min(config_.interval, kBatchTime));
-    std::vector<Span> batch;
+    const TimePoint now = clock_.now();
+    goes_on = wait(std::max(due - now, Duration::zero()));
+    const bool all = !goes_on || clock_.now() >= due;
+    due = all ? clock_.now() + interval : due;
+    std::deque<Batch> batches;
     {
       const MutexLock lock(mutex_);
-      batch.swap(waiting_);
+      batches.swap(waiting_);
+      if (!all && !batches.empty()) {  // the last one is not full
+        waiting_.push_back(std::move(batches.back()));
+        batches.pop_back();
+      }
+      waiting_spans_ = waiting_.empty() ? 0 : waiting_.back().spans;
     }
-    for (size_t at = 0; at < batch.size(); at += kBatchMax) {
-      const auto begin = batch.begin() + static_cast<ptrdiff_t>(at);
-      const auto size = static_cast<ptrdiff_t>(std::min(kBatchMax, batch.size() - at));
-      send({std::make_move_iterator(begin), std::make_move_iterator(begin + size)});
+    for (const Batch& batch : batches) {
+      send(batch);
     }
   }
 }
 
-void SpanExporter::send(const std::vector<Span>& batch) {
-  const std::string message = encode_otlp(config_.service_name, config_.version, batch);
+void SpanExporter::send(const Batch& batch) {
+  const std::string message = encoding_->frame(batch.bytes);
   Status sent;
   bool again = true;
   for (int tries = 0; tries < kTriesMax && again; ++tries) {
@@ -149,36 +221,31 @@ void SpanExporter::send(const std::vector<Span>& batch) {
     }
     sent = try_send(message, again);
     if (sent) {
-      sent_.add(batch.size());
+      sent_.add(batch.spans);
       return;
     }
   }
-  dropped_unsent_.add(batch.size());
+  dropped_unsent_.add(batch.spans);
   if (complained_ == TimePoint() || clock_.now() - complained_ >= kComplainEvery) {
     complained_ = clock_.now();
     log::warn("trace", "spans are lost: the collector does not take them",
-              {{"endpoint", hide_credentials(url_)}, {"why", sent.error().message()}});
+              {{"endpoint", hide_credentials(target_.url)}, {"why", sent.error().message()}});
   }
 }
 
-Status SpanExporter::try_send(const std::string& message, bool& again) const {
+Status SpanExporter::try_send(const std::string& message, bool& again) {
   again = false;
-  const bool grpc = protocol_ == Protocol::kGrpc;
-  net::HttpClientRequest request{.method = "POST", .url = url_, .headers = {}, .body = {}};
-  request.body = grpc ? framed(message) : message;
-  request.headers = {{"content-type", grpc ? "application/grpc" : "application/x-protobuf"}};
-  if (grpc) {
-    request.headers.emplace_back("te", "trailers");
-  }
-  if (!config_.header.empty()) {
-    const size_t at = config_.header.find('=');
-    request.headers.emplace_back(config_.header.substr(0, at), config_.header.substr(at + 1));
-  }
-  auto answer = net::http_request(request, {.connect_timeout = kLastSendTimeout,
-                                            .timeout = kSendTimeout,
-                                            .body_bytes_max = size_t{1} << 20,
-                                            .follow_redirects = false,
-                                            .http2 = grpc});
+  const bool grpc = target_.protocol == Protocol::kGrpc;
+  const net::HttpClientRequest request{.method = "POST",
+                                       .url = target_.url,
+                                       .headers = headers_,
+                                       .body = grpc ? framed(message) : message};
+  auto answer = client_.request(request, {.connect_timeout = kLastSendTimeout,
+                                          .timeout = kSendTimeout,
+                                          .body_bytes_max = size_t{1} << 20,
+                                          .follow_redirects = false,
+                                          .tls_ca_path = config_.ca_path,
+                                          .http2 = grpc});
   if (!answer) {
     again = true;
     return std::move(answer.error());

@@ -27,9 +27,15 @@ void fill(std::array<unsigned char, kSize>& id, Random& random) {
   }
 }
 
-Result<std::unique_ptr<LineFile>> open_file(const std::string& path, std::string_view name,
-                                            const RequestLogConfig& config, Clock& clock,
-                                            Metrics& metrics) {
+struct FileNames {
+  std::string path;
+  std::string name;  // of the setting
+  bool compressed = false;
+};
+
+Result<std::unique_ptr<LineFile>> open_file(const FileNames& names, const RequestLogConfig& config,
+                                            Clock& clock, Metrics& metrics) {
+  const auto& [path, name, compressed] = names;
   if (path.empty()) {
     return std::unique_ptr<LineFile>();
   }
@@ -37,7 +43,8 @@ Result<std::unique_ptr<LineFile>> open_file(const std::string& path, std::string
                               .bytes_max = config.file_bytes_max,
                               .files_max = config.files_max,
                               .buffer_bytes_max = config.buffer_bytes_max,
-                              .name = std::string(name)},
+                              .compressed = compressed,
+                              .name = name},
                              clock, metrics);
   if (!file) {
     return std::move(file.error())
@@ -118,10 +125,15 @@ Result<std::unique_ptr<Telemetry>> Telemetry::start(const TelemetryConfig& confi
                                                     Metrics& metrics) {
   std::unique_ptr<Telemetry> made(new Telemetry(config, keeps_recent, clock));
   const RequestLogConfig& log = config.log;
-  STATOR_TRY(made->access_, open_file(log.access_log, "access_log", log, clock, metrics));
+  STATOR_TRY(made->access_, open_file({log.access_log, "access_log"}, log, clock, metrics));
   STATOR_TRY(made->request_trace_,
-             open_file(log.request_trace, "request_trace", log, clock, metrics));
-  STATOR_TRY(made->audit_, open_file(log.audit_log, "audit_log", log, clock, metrics));
+             open_file({log.request_trace, "request_trace", log.request_trace_format == "jsonl_gz"},
+                       log, clock, metrics));
+  STATOR_TRY(made->audit_, open_file({log.audit_log, "audit_log"}, log, clock, metrics));
+  if (made->audit_ != nullptr && log.audit_content == "all") {
+    made->answers_ =
+        std::make_unique<net::ByteBudget>("audit_answers", log.answers_bytes_max, metrics);
+  }
   if (!config.trace.endpoint.empty()) {
     STATOR_TRY(made->exporter_, SpanExporter::start(config.trace, clock, metrics));
   }
@@ -157,11 +169,14 @@ void Telemetry::end(RequestFacts facts) {
     access_->append(config_.log.access_log_format == "human" ? access_line_human(facts)
                                                              : access_line_json(facts));
   }
-  if (request_trace_ != nullptr && !facts.request_id.empty()) {
+  if (request_trace_ != nullptr && facts.block_size > 0) {  // it was about to generate
     request_trace_->append(request_trace_line(facts));
   }
   if (exporter_ != nullptr && facts.trace.sampled) {
-    exporter_->add(make_spans(facts));
+    static thread_local SpanList spans;
+    spans.clear();
+    make_spans(facts, spans);
+    exporter_->add(spans);
   }
   if (keeps_recent_ && !facts.request_id.empty()) {
     facts.blocks.clear();

@@ -12,6 +12,7 @@
 #include "stator/core/mutex.h"
 #include "stator/core/random.h"
 #include "stator/core/result.h"
+#include "stator/net/byte_budget.h"
 #include "stator/net/http_request.h"
 #include "stator/telemetry/line_file.h"
 #include "stator/telemetry/request_facts.h"
@@ -38,6 +39,8 @@ class Telemetry {
   bool wants_spans() const { return exporter_ != nullptr; }
   bool audits() const { return audit_ != nullptr; }
   bool audits_content() const { return audit_ != nullptr && config_.log.audit_content != "none"; }
+  /// Bounds what is kept of answers until they end; null: the audit log has none.
+  net::ByteBudget* answers_budget() const { return answers_.get(); }
 
   /// What of a request is known when it comes: times, ids and where its trace belongs.
   void begin(RequestFacts& facts, const net::HttpRequest& request, TimePoint now);
@@ -61,10 +64,11 @@ class Telemetry {
   const TelemetryConfig config_;
   const bool keeps_recent_;
   Clock& clock_;
-  std::unique_ptr<LineFile> access_;         // null: no such file
-  std::unique_ptr<LineFile> request_trace_;  // the same
-  std::unique_ptr<LineFile> audit_;          // the same
-  std::unique_ptr<SpanExporter> exporter_;   // null: no spans
+  std::unique_ptr<LineFile> access_;          // null: no such file
+  std::unique_ptr<LineFile> request_trace_;   // the same
+  std::unique_ptr<LineFile> audit_;           // the same
+  std::unique_ptr<SpanExporter> exporter_;    // null: no spans
+  std::unique_ptr<net::ByteBudget> answers_;  // null: the audit log has none
   RunningRequests running_;
   mutable Mutex mutex_;
   Random random_ STATOR_GUARDED_BY(mutex_);

@@ -34,10 +34,12 @@ bool read_bytes(std::string_view text, size_t at, std::array<unsigned char, kSiz
 template <size_t kSize>
 void append_hex(std::string& out, const std::array<unsigned char, kSize>& bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
-  for (const unsigned char byte : bytes) {
-    out += kDigits[byte >> 4];
-    out += kDigits[byte & 15];
+  std::array<char, 2 * kSize> text;  // NOLINT(cppcoreguidelines-pro-type-member-init): below
+  for (size_t i = 0; i < kSize; ++i) {
+    text[2 * i] = kDigits[bytes[i] >> 4];
+    text[2 * i + 1] = kDigits[bytes[i] & 15];
   }
+  out.append(text.data(), text.size());
 }
 
 }  // namespace

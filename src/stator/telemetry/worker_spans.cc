@@ -15,33 +15,32 @@ double milliseconds(Duration duration) {
 
 class SpanMaker {
  public:
-  explicit SpanMaker(const WorkerFacts& facts) : facts_(facts) {
+  SpanMaker(const WorkerFacts& facts, SpanList& out) : facts_(facts), out_(out) {
     uint64_t parent = 0;
     std::memcpy(&parent, facts.parent.span.data(), sizeof parent);
     seed_ = mix64(parent ^ xxh3_64(facts.worker_id)) + facts.attempt;
   }
 
-  std::vector<Span> make() {
-    Span handled = span("handle_payload", facts_.parent.span, Duration{}, facts_.took);
+  void make() {
+    Span& handled = add_span("handle_payload", facts_.parent.span, Duration{}, facts_.took);
     handled.kind = Span::Kind::kServer;
     handled.state = facts_.trace_state;
     handled.error = facts_.error;
-    auto& with = handled.attributes;
-    with.emplace_back("namespace", facts_.dynamo_namespace);
-    with.emplace_back("component", facts_.component);
-    with.emplace_back("endpoint", facts_.endpoint);
-    with.emplace_back("instance_id", facts_.worker_id);
-    with.emplace_back("attempt", int64_t{facts_.attempt});
-    const SpanId handled_id = handled.id;
-    out_.push_back(std::move(handled));
-    add_generate(handled_id);
-    return std::move(out_);
+    handled.add("namespace", std::string_view(facts_.dynamo_namespace));
+    handled.add("component", std::string_view(facts_.component));
+    handled.add("endpoint", std::string_view(facts_.endpoint));
+    handled.add("instance_id", std::string_view(facts_.worker_id));
+    handled.add("attempt", int64_t{facts_.attempt});
+    add_generate(SpanId(handled.id));
   }
 
  private:
-  Span span(std::string_view name, const SpanId& parent, Duration from, Duration to) {
+  Span& add_span(std::string_view name, const SpanId& parent, Duration from, Duration to) {
     const uint64_t made = mix64(seed_ + ++count_ * 0x9e3779b97f4a7c15ULL);
-    Span out{.trace = facts_.parent.trace, .parent = parent, .name = name};
+    Span& out = out_.add();
+    out.trace = facts_.parent.trace;
+    out.parent = parent;
+    out.name = name;
     std::memcpy(out.id.data(), &made, sizeof made);
     out.id[0] |= 1;  // never all zero
     out.start = facts_.received + from;
@@ -50,52 +49,54 @@ class SpanMaker {
   }
 
   void add_generate(const SpanId& parent) {
-    Span made = span("engine.generate", parent, Duration{}, facts_.took);
-    auto& with = made.attributes;
-    with.emplace_back("model", facts_.model);
-    with.emplace_back("disagg_role", std::string(facts_.role));
-    with.emplace_back("input_tokens", int64_t{facts_.prompt_tokens});
-    with.emplace_back("cached_tokens", int64_t{facts_.cached_tokens});
-    with.emplace_back("output_tokens", int64_t{facts_.output_tokens});
-    with.emplace_back("cancelled", facts_.cancelled);
+    Span& made = add_span("engine.generate", parent, Duration{}, facts_.took);
+    made.add("model", std::string_view(facts_.model));
+    made.add("disagg_role", facts_.role);
+    made.add("input_tokens", int64_t{facts_.prompt_tokens});
+    made.add("cached_tokens", int64_t{facts_.cached_tokens});
+    made.add("output_tokens", int64_t{facts_.output_tokens});
+    made.add("cancelled", facts_.cancelled);
     const bool answered = facts_.first_output > Duration::zero();
     if (answered) {
-      with.emplace_back("ttft_ms", milliseconds(facts_.first_output));
+      made.add("ttft_ms", milliseconds(facts_.first_output));
     }
     if (answered && facts_.output_tokens > 1) {
-      with.emplace_back("avg_itl_ms", milliseconds(facts_.took - facts_.first_output) /
-                                          (facts_.output_tokens - 1));
+      made.add("avg_itl_ms",
+               milliseconds(facts_.took - facts_.first_output) / (facts_.output_tokens - 1));
     }
     if (!facts_.finish.empty()) {
-      with.emplace_back("finish_reason", std::string(facts_.finish));
+      made.add("finish_reason", facts_.finish);
     }
     if (!facts_.error.empty()) {
-      with.emplace_back("error_kind", facts_.error);
+      made.add("error_kind", std::string_view(facts_.error));
       made.error = facts_.error;
     }
-    const SpanId id = made.id;
-    out_.push_back(std::move(made));
+    add_phases(SpanId(made.id), answered);
+  }
+
+  void add_phases(const SpanId& generate, bool answered) {
     if (facts_.queued > Duration::zero()) {
-      out_.push_back(span("engine.queue", id, Duration{}, facts_.queued));
+      add_span("engine.queue", generate, Duration{}, facts_.queued);
     }
-    if (answered) {
-      out_.push_back(span("engine.prefill", id, facts_.queued, facts_.first_output));
-      if (facts_.took > facts_.first_output && facts_.output_tokens > 1) {
-        out_.push_back(span("engine.decode", id, facts_.first_output, facts_.took));
-      }
+    if (!answered) {
+      return;
+    }
+    add_span("engine.prefill", generate, facts_.queued, facts_.first_output);
+    if (facts_.took > facts_.first_output && facts_.output_tokens > 1) {
+      add_span("engine.decode", generate, facts_.first_output, facts_.took);
     }
   }
 
   const WorkerFacts& facts_;
-  std::vector<Span> out_;
+  SpanList& out_;
   uint64_t seed_ = 0;
   uint64_t count_ = 0;
 };
 
 }  // namespace
 
-std::vector<Span> make_worker_spans(const WorkerFacts& facts) {
-  return SpanMaker(facts).make();
+void make_worker_spans(const WorkerFacts& facts, SpanList& out) {
+  SpanMaker(facts, out).make();
 }
 
 }  // namespace stator::telemetry

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "stator/core/clock.h"
 #include "stator/telemetry/span.h"
@@ -37,7 +36,8 @@ struct WorkerFacts {
 
 /// `handle_payload` (a server's span below the frontend's) with `engine.generate` in it, and in
 /// that one `engine.queue`, `engine.prefill` and `engine.decode` as far as they are known. Ids
-/// follow from the parent's and the worker's, so that no two workers give the same.
-std::vector<Span> make_worker_spans(const WorkerFacts& facts);
+/// follow from the parent's and the worker's, so that no two workers give the same. They are
+/// appended to `out`, and point into `facts`.
+void make_worker_spans(const WorkerFacts& facts, SpanList& out);
 
 }  // namespace stator::telemetry

@@ -140,7 +140,7 @@ class CapturedTrace final : public TraceSource {
     }
     STATOR_TRY(row.request.arrival, request->read_time({"request_received_ms"}));
     STATOR_TRY(row.end, event.read_time({"event_time_unix_ms"}));
-    STATOR_TRY(row.request.output_tokens, request->read_tokens({"output_tokens"}));
+    STATOR_TRY(row.request.output_tokens, read_answer(*request));
     STATOR_CHECK(read_replay(*request, row.request));
     const auto agent = event.find_object("agent_context");
     if (!rows_.empty() && agent.has_value() != has_agents_) {
@@ -153,6 +153,12 @@ class CapturedTrace final : public TraceSource {
     }
     rows_.push_back(std::move(row));
     return {};
+  }
+
+  /// Of a request whose client left before the first token its prompt was computed all the same.
+  static Result<uint32_t> read_answer(const JsonRow& request) {
+    const auto tokens = request.read_number("output_tokens", 0, 0, -1);
+    return tokens && *tokens == 0 ? Result<uint32_t>(1) : request.read_tokens({"output_tokens"});
   }
 
   Status read_replay(const JsonRow& row, TraceRequest& request) {

@@ -148,9 +148,6 @@ Result<HeaderLines> prepare(CURL* handle, const HttpClientRequest& request,
   set_method_and_body(handle, request);
   if (is_loopback_url(request.url)) {
     set(handle, CURLOPT_PROXY, "");
-    // Connections are kept by name: one to an address of before would do otherwise.
-    set(handle, CURLOPT_FRESH_CONNECT, 1L);
-    set(handle, CURLOPT_FORBID_REUSE, 1L);
   }
   set(handle, CURLOPT_URL, request.url.c_str());
   set(handle, CURLOPT_HTTPHEADER, headers.get());
@@ -169,6 +166,9 @@ void pin(CurlRequest& prepared, const std::string& url, const std::vector<std::s
   CURL* handle = prepared.handle.get();
   set(handle, CURLOPT_RESOLVE, prepared.pins.get());
   set(handle, CURLOPT_PROXY, "");
+  // Connections are kept by name: one to an address of before would do otherwise.
+  set(handle, CURLOPT_FRESH_CONNECT, 1L);
+  set(handle, CURLOPT_FORBID_REUSE, 1L);
   set(handle, CURLOPT_OPENSOCKETFUNCTION, &open_pinned);
   // libcurl takes a pointer to what it may change; the callback does not.
   set(handle, CURLOPT_OPENSOCKETDATA, const_cast<std::vector<std::string>*>(&addresses));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmark/benchmark.h>
 
+#include "stator/telemetry/otlp.h"
 #include "stator/telemetry/request_spans.h"
 #include "stator/telemetry/telemetry.h"
 #include "stator/telemetry/test/facts.h"
@@ -29,22 +30,40 @@ void BM_AccessLog(benchmark::State& state) {
 }
 BENCHMARK(BM_AccessLog);
 
+/// What a sampled request costs its shard: spans made, encoded and put where the exporter finds
+/// them.
+template <typename Encoding>
 void BM_Spans(benchmark::State& state) {
   const RequestFacts facts = moved_request();
+  const Encoding encoding({.service = "stator", .version = "1", .attributes = {}});
+  SpanList spans;
+  std::string out;
   for (auto _ : state) {
-    benchmark::DoNotOptimize(make_spans(facts));
+    spans.clear();
+    make_spans(facts, spans);
+    encoding.append(out, spans);
+    if (out.size() > size_t{64} << 10) {
+      out.clear();
+    }
   }
 }
-BENCHMARK(BM_Spans);
+BENCHMARK(BM_Spans<OtlpBytes>);
+BENCHMARK(BM_Spans<OtlpJson>);
 
-void BM_EncodeOtlp(benchmark::State& state) {
-  const auto spans = make_spans(moved_request());
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(encode_otlp("stator", "1", spans));
+void BM_FrameOf512Spans(benchmark::State& state) {
+  const OtlpBytes encoding({.service = "stator", .version = "1", .attributes = {}});
+  const RequestFacts facts = moved_request();
+  SpanList spans;
+  make_spans(facts, spans);
+  std::string batch;
+  for (size_t count = 0; count < 512; count += spans.size()) {
+    encoding.append(batch, spans);
   }
-  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(spans.size()));
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(encoding.frame(batch));
+  }
 }
-BENCHMARK(BM_EncodeOtlp);
+BENCHMARK(BM_FrameOf512Spans);
 
 }  // namespace
 }  // namespace stator::telemetry

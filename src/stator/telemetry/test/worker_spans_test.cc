@@ -23,7 +23,13 @@ WorkerFacts served() {
   return facts;
 }
 
-std::vector<std::string_view> names(const std::vector<Span>& spans) {
+SpanList spans_of(const WorkerFacts& facts) {
+  SpanList spans;
+  make_worker_spans(facts, spans);
+  return spans;
+}
+
+std::vector<std::string_view> names(const SpanList& spans) {
   std::vector<std::string_view> out;
   for (const Span& span : spans) {
     out.push_back(span.name);
@@ -34,7 +40,7 @@ std::vector<std::string_view> names(const std::vector<Span>& spans) {
 TEST(WorkerSpans, HangBelowTheFrontendsSpan) {
   const WorkerFacts facts = served();
 
-  const auto spans = make_worker_spans(facts);
+  const SpanList spans = spans_of(facts);
 
   EXPECT_THAT(names(spans),
               testing::ElementsAre("handle_payload", "engine.generate", "engine.queue",
@@ -57,20 +63,20 @@ TEST(WorkerSpans, LeaveOutWhatIsNotKnown) {
   facts.first_output = {};
   facts.error = "overloaded";
 
-  const auto spans = make_worker_spans(facts);
+  const SpanList spans = spans_of(facts);
 
   EXPECT_THAT(names(spans), testing::ElementsAre("handle_payload", "engine.generate"));
   EXPECT_EQ(spans[1].error, "overloaded");
 }
 
 TEST(WorkerSpans, AreOthersAtAnotherWorkerAndAttempt) {
-  const auto first = make_worker_spans(served());
+  const SpanList first = spans_of(served());
   WorkerFacts facts = served();
   facts.worker_id = "20";
-  const auto elsewhere = make_worker_spans(facts);
+  const SpanList elsewhere = spans_of(facts);
   facts = served();
   facts.attempt = 1;
-  const auto again = make_worker_spans(facts);
+  const SpanList again = spans_of(facts);
 
   EXPECT_NE(first[0].id, elsewhere[0].id);
   EXPECT_NE(first[0].id, again[0].id);
