@@ -4,6 +4,7 @@
 import concurrent.futures
 import gzip
 import html.parser
+import http.client
 import http.server
 import json
 import pathlib
@@ -119,7 +120,7 @@ class Telemetry(unittest.TestCase):
         cls.collector = HttpCollector()
         cls.server = Stator("serve", str(MODEL_DIR), "--port", "0", "--host", "127.0.0.1", "--admin-port", "0", "--access-log",
                             str(cls.access_log), "--request-trace", str(cls.trace), "--audit-log", str(cls.audit), "--audit-content",
-                            "requests", "--otlp-endpoint", cls.collector.url, "--trace-interval", "100ms")
+                            "all", "--otlp-endpoint", cls.collector.url, "--trace-interval", "100ms")
         cls.port, cls.admin = cls.server.ready["port"], cls.server.ready["admin_port"]
 
     @classmethod
@@ -213,6 +214,36 @@ class Telemetry(unittest.TestCase):
         self.assertNotIn("sk-not-shown", text)
         self.assertEqual(self.lines(self.audit, event="operator")[0]["path"], "/busy_threshold")
         self.assertEqual(self.lines(self.audit, event="request")[-1]["body"]["model"], "demo")
+
+    def test_the_audit_log_has_answers(self):
+        body = CHAT | {"n": 2, "max_tokens": 3, "temperature": 0.8, "seed": 1}
+        ask(self.port, "POST", "/v1/chat/completions", body | {"stream": True})
+        unary = json.loads(ask(self.port, "POST", "/v1/chat/completions", body)[2])
+        said = [choice["message"]["content"] for choice in unary["choices"]]
+        answers = eventually(lambda: (found := self.lines(self.audit, event="answer")) and len([a for a in found if len(a["body"]["choices"]) == 2]) == 2 and found,
+                             "both answers")
+        for answer in (a for a in answers if len(a["body"]["choices"]) == 2):  # the same text, whether it was streamed or not
+            self.assertEqual([choice["content"] for choice in answer["body"]["choices"]], said)
+            self.assertEqual([choice["finish_reason"] for choice in answer["body"]["choices"]], ["length", "length"])
+            self.assertEqual((answer["model"], answer["status"], answer["body"]["usage"]["completion_tokens"]), ("demo", 200, 6))
+            self.assertTrue(self.lines(self.audit, event="request", request_id=answer["request_id"]))
+        ask(self.port, "POST", "/v1/messages", {"model": "demo", "max_tokens": 3, "messages": [{"role": "user", "content": "In other words?"}]})
+        ask(self.port, "POST", "/v1/responses", {"model": "demo", "max_output_tokens": 3, "input": "And as a response?", "stream": True})
+        ids = lambda path: {line["request_id"] for line in self.lines(self.audit, event="request", path=path)}  # noqa: E731
+        for path in ("/v1/messages", "/v1/responses"):
+            eventually(lambda: [a for a in self.lines(self.audit, event="answer") if a["request_id"] in ids(path) and a["body"]["choices"][0]["content"]],
+                       f"an answer of {path}")
+
+    def test_an_answer_that_nobody_waited_for_is_in_the_audit_log_as_far_as_it_came(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("POST", "/v1/chat/completions", json.dumps(CHAT | {"stream": True, "max_tokens": 4000, "ignore_eos": True}),
+                           {"content-type": "application/json", "x-request-id": "left-1"})
+        connection.getresponse().readline()
+        connection.close()
+        line = eventually(lambda: self.lines(self.access_log, x_request_id="left-1"), "its line")[0]
+        answer = eventually(lambda: self.lines(self.audit, event="answer", request_id=line["request_id"]), "what was said")[0]
+        self.assertEqual(answer["error"], "the client left")
+        self.assertTrue(answer["body"]["choices"][0]["content"])
 
     def test_a_file_that_is_moved_away_is_made_anew(self):
         ask(self.port, "GET", "/v1/models")

@@ -9,6 +9,7 @@
 
 #include "stator/api/chunk_encoder.h"
 #include "stator/api/response_body.h"
+#include "stator/frontend/answer_capture.h"
 #include "stator/frontend/logprob_views.h"
 #include "stator/frontend/protocol_answer.h"
 #include "stator/frontend/responses_answer.h"
@@ -352,11 +353,9 @@ class UnaryAnswer final : public Answer {
   net::HttpExchange& exchange_;
 };
 
-}  // namespace
-
-std::unique_ptr<Answer> Answer::make(AnswerSpec spec, net::HttpExchange& exchange,
-                                     const tokenizer::Tokenizer& tokenizer,
-                                     net::ByteBudget* budget) {
+std::unique_ptr<Answer> make_writer(AnswerSpec spec, net::HttpExchange& exchange,
+                                    const tokenizer::Tokenizer& tokenizer,
+                                    net::ByteBudget* budget) {
   if (responses_echo(spec) != nullptr) {
     return make_responses_answer(std::move(spec), exchange, tokenizer, budget);
   }
@@ -368,6 +367,16 @@ std::unique_ptr<Answer> Answer::make(AnswerSpec spec, net::HttpExchange& exchang
   }
   return std::make_unique<UnaryAnswer>(
       std::make_shared<CollectedAnswer>(std::move(spec), tokenizer, budget), exchange);
+}
+
+}  // namespace
+
+std::unique_ptr<Answer> Answer::make(AnswerSpec spec, net::HttpExchange& exchange,
+                                     const tokenizer::Tokenizer& tokenizer,
+                                     net::ByteBudget* budget) {
+  auto capture = AnswerCapture::of(exchange, spec);
+  auto answer = make_writer(std::move(spec), exchange, tokenizer, budget);
+  return capture ? std::move(*capture).around(std::move(answer)) : std::move(answer);
 }
 
 void begin_event_stream(net::HttpExchange& exchange, AnswerSpec& spec) {
