@@ -492,7 +492,8 @@ RouteAccess find_access(const net::HttpRequest& request) {
   return {.role = Role::kUser,
           .plane = Plane::kBoth,
           .metered = request.method() == "POST" &&
-                     (request.path().starts_with("/v1/") || is_kserve_run(request.path()) ||
+                     (request.path().starts_with("/v1/") ||
+                      (is_kserve_run(request.path()) && !is_kserve_stream(request.path())) ||
                       is_protocol_post("POST", request.path()))};
 }
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <utility>
 
 #include "stator/api/error_body.h"
@@ -144,7 +145,53 @@ bool Entrance::admit(net::HttpExchange& exchange, Listener listener, TimePoint n
     record.caller.tenant = tenant;
   }
   record.facts.tenant = std::move(tenant);
+  record.metered = route.metered;
   return !route.metered || enter_budget(exchange, record, now);
+}
+
+bool Entrance::admit_further(net::HttpExchange& exchange, TimePoint now) const {
+  net::HttpRequest& request = exchange.request();
+  const std::shared_ptr<net::RequestNotes> carrier = request.notes();
+  const auto* outer = static_cast<const RequestRecord*>(carrier.get());
+  if ((access_ == nullptr && telemetry_ == nullptr) || (outer != nullptr && outer->metered)) {
+    return true;
+  }
+  auto record = make_record(exchange, now);
+  if (outer != nullptr) {
+    record->caller = outer->caller;
+    record->may_route = outer->may_route;
+    record->facts.path = outer->facts.path;
+    record->facts.client = outer->facts.client;
+    record->facts.role = outer->facts.role;
+    record->facts.key_id = outer->facts.key_id;
+    record->facts.tenant = outer->facts.tenant;
+  } else {
+    describe_line(request, *record);
+  }
+  record->metered = true;
+  RequestRecord& entering = *record;
+  request.set_notes(std::move(record));
+  return enter_budget(exchange, entering, now);
+}
+
+/// A line of a batch runs for the batch's owner, who has no say in where.
+void Entrance::describe_line(const net::HttpRequest& request, RequestRecord& record) const {
+  const std::string owner(request.header("x-tenant-id").value_or(""));
+  record.facts.client = "batch";
+  record.facts.tenant = owner;
+  record.caller.role = Role::kOperator;
+  if (!knows_callers()) {
+    return;
+  }
+  record.may_route = false;
+  record.caller = {
+      .role = Role::kUser, .tenant = owner, .key_id = {}, .budget = access_->tenant(owner)};
+  record.facts.role = describe(Role::kUser);
+  int32_t priority = 0;
+  const std::string_view text = request.header("x-stator-request-priority").value_or("");
+  if (std::from_chars(text.data(), text.data() + text.size(), priority).ec == std::errc()) {
+    record.priority = priority;
+  }
 }
 
 bool Entrance::admit_role(net::HttpExchange& exchange, const RouteAccess& route,

@@ -34,6 +34,10 @@ class Entrance {
   /// False: it was answered (401, 403, 404, 429). True: it goes on, with a RequestRecord if
   /// anything needs one.
   [[nodiscard]] bool admit(net::HttpExchange& exchange, Listener listener, TimePoint now) const;
+  /// The same for a request that the frontend itself makes: one of several on a WebSocket or a gRPC
+  /// stream, whose notes it carries, or a line of a batch, which carries none. Each has a record
+  /// and, unless what carries it has passed already, a place in its tenant's budget of its own.
+  [[nodiscard]] bool admit_further(net::HttpExchange& exchange, TimePoint now) const;
   /// The same for a route that find_access() does not know and that is no tenant's business.
   [[nodiscard]] bool admit_role(net::HttpExchange& exchange, const RouteAccess& route,
                                 TimePoint now) const;
@@ -50,6 +54,7 @@ class Entrance {
                     const access::Caller& caller) const;
   std::string choose_tenant(const net::HttpRequest& request, const access::Caller& caller) const;
   bool enter_budget(net::HttpExchange& exchange, RequestRecord& record, TimePoint now) const;
+  void describe_line(const net::HttpRequest& request, RequestRecord& record) const;
   std::shared_ptr<RequestRecord> make_record(net::HttpExchange& exchange, TimePoint now) const;
   void audit_refusal(const net::HttpRequest& request, const Error& error) const;
   void refuse(net::HttpExchange& exchange, const Error& error, Duration retry_after) const;

@@ -288,7 +288,7 @@ void apply_context(GenerationPlan& plan, api::GenerateOptions& options,
   if (identity.session.empty()) {
     identity.session = context.session;
   }
-  plan.routing.session = identity.session;
+  plan.routing.session = session_of(context.http, identity.session);
   const uint32_t keep_s = keep_seconds(options.nvext);
   const bool keeps = holds_prompts(*plan.model);
   if (keep_s > 0 && !keeps) {
@@ -307,7 +307,7 @@ ApiStatus apply_routing(GenerationPlan& plan, const api::GenerateOptions& option
     plan.routing.required_taints.push_back(adapter_taint(plan.adapter));
   }
   STATOR_TRY(const auto priority, HintHeaders(context).number<int32_t>("request-priority"));
-  plan.priority = priority.value_or(nvext.agent_hints.priority.value_or(0));
+  plan.priority = priority_of(context.http, priority ? priority : nvext.agent_hints.priority);
   constexpr std::string_view kTimeout = "request-timeout-ms";
   STATOR_TRY(const auto timeout_ms,
              parse_number<uint32_t>(find_header(context.http, kTimeout), kTimeout));

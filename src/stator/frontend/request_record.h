@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +32,8 @@ struct RequestRecord final : net::RequestNotes {
   access::Caller caller;  ///< its tenant is the one the request counts for
   access::TenantLease lease;
   bool may_route = true;                      ///< pins, priorities and the tenant header count
+  bool metered = false;                       ///< it has passed its tenant's budget
+  std::optional<int32_t> priority;            ///< that the server itself gives it
   telemetry::Telemetry* telemetry = nullptr;  ///< null: nobody wants to know
   telemetry::RequestFacts facts;
   telemetry::RunningRequests::Place running;  ///< null: it does not run, or is not listed
@@ -64,6 +68,20 @@ inline bool may_route(const net::HttpRequest& request) {
 inline std::string_view tenant_of(const net::HttpRequest& request) {
   const RequestRecord* record = record_of(request);
   return record == nullptr ? std::string_view() : record->caller.tenant;
+}
+
+/// The conversation's name within its tenant: clients choose these names, and no tenant is to
+/// follow another's conversation to its worker.
+inline std::string session_of(const net::HttpRequest& request, const std::string& session) {
+  const std::string_view tenant = tenant_of(request);
+  return tenant.empty() || session.empty() ? session : std::string(tenant) + "\n" + session;
+}
+
+/// The priority that the server itself has given the request, else the one that is wished for,
+/// else 0.
+inline int32_t priority_of(const net::HttpRequest& request, std::optional<int32_t> wished) {
+  const RequestRecord* record = record_of(request);
+  return record != nullptr && record->priority ? *record->priority : wished.value_or(0);
 }
 
 }  // namespace stator::frontend

@@ -7,6 +7,7 @@
 #include "stator/core/hash.h"
 #include "stator/core/log.h"
 #include "stator/core/random.h"
+#include "stator/frontend/pooling/pool_plan.h"
 #include "stator/frontend/request_record.h"
 #include "stator/json/writer.h"
 #include "stator/parsers/family_spec.h"
@@ -334,6 +335,21 @@ void RequestReporter::parsed(const ActiveRequest& active) const {
   }
 }
 
+namespace {
+
+/// What engines see of the request's trace: their spans belong below `parent`.
+void set_trace(inference::EngineRequest& request, const telemetry::TraceContext& parent,
+               const std::string& state) {
+  auto context = request.context == nullptr
+                     ? std::make_shared<inference::RequestContext>()
+                     : std::make_shared<inference::RequestContext>(*request.context);
+  context->traceparent = telemetry::format_traceparent(parent);
+  context->tracestate = state;
+  request.context = std::move(context);
+}
+
+}  // namespace
+
 void RequestReporter::add_trace(const ActiveRequest& active, const ChoiceRun& run,
                                 inference::EngineRequest& request) const {
   const auto sent = std::chrono::duration_cast<std::chrono::microseconds>(
@@ -350,19 +366,52 @@ void RequestReporter::add_trace(const ActiveRequest& active, const ChoiceRun& ru
         std::ranges::count(facts.marks, telemetry::Step::kSubmitted, &telemetry::Mark::step);
     parent.span = telemetry::attempt_span(facts.trace, static_cast<uint32_t>(attempts));
   }
-  auto context = request.context == nullptr
-                     ? std::make_shared<inference::RequestContext>()
-                     : std::make_shared<inference::RequestContext>(*request.context);
-  context->traceparent = telemetry::format_traceparent(parent);
-  context->tracestate = facts.trace_state;
-  request.context = std::move(context);
+  set_trace(request, parent, facts.trace_state);
 }
 
-void note_refusal(const net::HttpRequest& request, std::string_view request_id,
-                  const Error& error) {
+void note_pool_plan(const net::HttpRequest& request, const PoolPlan& plan, TimePoint now) {
+  RequestRecord* record = record_of(request);
+  if (record == nullptr) {
+    return;
+  }
+  record->lease.charge_tokens(now, plan.prompt_tokens);
+  record->facts.request_id = plan.request_id;
+  record->facts.model = plan.model->name;
+  record->facts.prompt_tokens = plan.prompt_tokens;
+  record->note({.step = telemetry::Step::kPrepared, .at = now});
+}
+
+void note_pool_part(net::RequestNotes* notes, WorkerKey worker, TimePoint now,
+                    inference::EngineRequest& request) {
+  auto* record = static_cast<RequestRecord*>(notes);
+  if (record == nullptr || record->telemetry == nullptr) {
+    return;
+  }
+  if (!record->facts.worker) {
+    for (const telemetry::Step step : {telemetry::Step::kRouted, telemetry::Step::kSubmitted}) {
+      record->note({.step = step, .at = now, .worker = worker.worker.value()}, worker.dp_rank);
+    }
+  }
+  if (record->facts.trace.valid()) {
+    telemetry::TraceContext parent = record->facts.trace;
+    parent.span = telemetry::attempt_span(parent, 0);
+    set_trace(request, parent, record->facts.trace_state);
+  }
+}
+
+void note_pool_end(net::RequestNotes* notes, std::string_view error_type) {
+  if (auto* record = static_cast<RequestRecord*>(notes)) {
+    record->facts.error_type = error_type;
+  }
+}
+
+void note_refusal(const net::HttpRequest& request, std::string_view request_id, const Error& error,
+                  std::string_view model, bool stream) {
   if (RequestRecord* record = record_of(request)) {
     record->facts.request_id = request_id;
     record->facts.error_type = FrontendMetrics::error_type(error.code());
+    record->facts.model = model;
+    record->facts.stream = stream;
   }
 }
 

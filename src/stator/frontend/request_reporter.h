@@ -18,6 +18,8 @@
 
 namespace stator::frontend {
 
+struct PoolPlan;
+
 /// What a shard counts, logs and notes of the requests it runs: series and gauges, the record that
 /// becomes the access line and the spans, the tenant's budget, the log of moves. It decides
 /// nothing. Home loop: the shard's.
@@ -73,7 +75,14 @@ class RequestReporter {
 std::string receipt_id_of(const GenerationPlan& plan, const ChoiceRun& run);
 
 /// A request that does not get as far as a plan.
-void note_refusal(const net::HttpRequest& request, std::string_view request_id, const Error& error);
+void note_refusal(const net::HttpRequest& request, std::string_view request_id, const Error& error,
+                  std::string_view model = {}, bool stream = false);
+/// A request for vectors or scores, when it has a plan: it is charged, and its facts are noted.
+void note_pool_plan(const net::HttpRequest& request, const PoolPlan& plan, TimePoint now);
+/// Its first part goes to that worker; what travels with it says whose trace it is.
+void note_pool_part(net::RequestNotes* notes, WorkerKey worker, TimePoint now,
+                    inference::EngineRequest& request);
+void note_pool_end(net::RequestNotes* notes, std::string_view error_type);
 /// Before its body is given away.
 void audit_request(const net::HttpRequest& request, std::string_view request_id);
 

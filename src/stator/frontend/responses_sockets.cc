@@ -228,6 +228,9 @@ void ResponsesSockets::end(Socket& socket) {
   if (found != sockets_.end()) {
     ended_.push_back(std::move(found->second));
     sockets_.erase(found);
+    if (!forget_timer_.pending()) {  // what is written down of the socket waits for it
+      forget_timer_ = environment_.shard.after(Duration::zero(), [this] { ended_.clear(); });
+    }
   }
 }
 
@@ -254,6 +257,7 @@ void ResponsesSockets::sweep() {
 }
 
 void ResponsesSockets::stop() {
+  forget_timer_.cancel();
   sweep_timer_.cancel();
   for (const auto& [socket, owned] : sockets_) {
     socket->close(net::CloseCode::kGoingAway, "the server shuts down, connect again");

@@ -54,7 +54,8 @@ class ResponsesSockets {
   const Environment environment_;
   FlatMap<Socket*, std::unique_ptr<Socket>> sockets_;
   std::vector<std::unique_ptr<Socket>> ended_;  // until the loop is back from them
-  net::Timer sweep_timer_;                      // while there are sockets
+  net::Timer forget_timer_;
+  net::Timer sweep_timer_;  // while there are sockets
 };
 
 }  // namespace stator::frontend

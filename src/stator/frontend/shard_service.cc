@@ -112,8 +112,9 @@ size_t ShardService::active() const {
 void ShardService::on_request(net::HttpExchange& exchange) {
   const net::HttpRequest& request = exchange.request();
   const Entrance* entrance = environment_.entrance;
-  if (entrance != nullptr && !exchange.is_internal() &&
-      !entrance->admit(exchange, Listener::kPublic, shard_.now())) {
+  if (entrance != nullptr &&
+      !(exchange.is_internal() ? entrance->admit_further(exchange, shard_.now())
+                               : entrance->admit(exchange, Listener::kPublic, shard_.now()))) {
     return;
   }
   if (kserve_.answer(exchange) || sockets_->answer(exchange)) {
@@ -249,6 +250,7 @@ void ShardService::on_client_left(const PrepareJob& job) {
 
 void ShardService::refuse(net::HttpExchange& exchange, const PrepareJob& job,
                           const api::ApiError& error) {
+  note_refusal(job.http, job.request_id, error.error, job.model, job.stream);
   if (const auto endpoint = endpoint_of(job.route)) {
     const std::string_view model = job.model.empty() ? kUnknownModel : std::string_view(job.model);
     metrics_.refused(model, *endpoint, job.stream, FrontendMetrics::error_type(error.code()));

@@ -167,6 +167,7 @@ StoredResponses::~StoredResponses() {
 
 net::HttpExchange& StoredResponses::begin(net::HttpExchange& client, const AnswerSpec& spec) {
   auto run = std::make_shared<Run>(*this, spec);
+  run->exchange.request().set_notes(client.request().notes());  // it is the same request
   std::weak_ptr<Run> weak = run;
   run->live =
       std::make_shared<responses::LiveResponse>(spec.id, spec.owner, [weak, &shard = shard_] {

@@ -52,13 +52,13 @@ class DetachedExchange final : public HttpExchange {
   void set_observer(ExchangeObserver* observer) override { observer_ = observer; }
   void respond(int status, std::string_view /*content_type*/, std::string_view body,
                std::span<const HttpHeader> headers) override {
-    listener_.on_answer(status, headers);
+    begin(status, headers);
     listener_.on_bytes(body);
     end(Listener::End::kComplete);
   }
   void start_stream(int status, std::string_view /*content_type*/,
                     std::span<const HttpHeader> headers) override {
-    listener_.on_answer(status, headers);
+    begin(status, headers);
   }
   void write(std::string_view bytes) override {
     if (!bytes.empty() && !over_) {
@@ -71,9 +71,16 @@ class DetachedExchange final : public HttpExchange {
   bool above_high_water() const override { return false; }
 
  private:
+  void begin(int status, std::span<const HttpHeader> headers) {
+    if (request_.notes() != nullptr) {
+      request_.notes()->on_status(status);
+    }
+    listener_.on_answer(status, headers);
+  }
   void end(Listener::End how) {
     if (!std::exchange(over_, true)) {
       observer_ = nullptr;
+      request_.set_notes(nullptr);  // they end with the request, not with who waits for this
       listener_.on_end(how);
     }
   }

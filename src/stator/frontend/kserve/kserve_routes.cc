@@ -36,6 +36,10 @@ bool is_kserve_run(std::string_view path) {
          kserve_methods_of(path) == "POST";
 }
 
+bool is_kserve_stream(std::string_view path) {
+  return kserve::find_method(path) == kserve::Method::kModelStreamInfer;
+}
+
 bool is_kserve_health(std::string_view path) {
   const auto method = kserve::find_method(path);
   return path == "/v2/health/live" || path == "/v2/health/ready" ||

@@ -14,6 +14,8 @@ std::string_view kserve_methods_of(std::string_view path);
 
 /// Whether a POST to `path` runs a model, over HTTP or gRPC.
 bool is_kserve_run(std::string_view path);
+/// Whether it is a call over which many requests come, each with a budget of its own.
+bool is_kserve_stream(std::string_view path);
 
 /// Whether everybody may ask `path`: whether the server lives and is ready.
 bool is_kserve_health(std::string_view path);

@@ -128,9 +128,13 @@ void KserveService::end(Call& call) {
   const auto found = calls_.find(&call);
   ended_.push_back(std::move(found->second));
   calls_.erase(found);
+  if (!forget_timer_.pending()) {  // what is written down of requests waits for it
+    forget_timer_ = environment_.shard.after(Duration::zero(), [this] { ended_.clear(); });
+  }
 }
 
 void KserveService::stop() {
+  forget_timer_.cancel();
   while (!calls_.empty()) {
     calls_.begin()->second->fail(503, "the server is shutting down, retry");
   }

@@ -55,6 +55,7 @@ class KserveService {
   const Environment environment_;
   FlatMap<Call*, std::unique_ptr<Call>> calls_;
   std::vector<std::unique_ptr<Call>> ended_;  // until the loop is back from them
+  net::Timer forget_timer_;
 };
 
 }  // namespace stator::frontend

@@ -14,6 +14,7 @@
 #include "stator/core/log.h"
 #include "stator/frontend/answer.h"
 #include "stator/frontend/pooling/pool_routes.h"
+#include "stator/frontend/request_reporter.h"
 #include "stator/router/router_service.h"
 
 namespace stator::frontend {
@@ -41,6 +42,7 @@ struct PoolService::Run final : net::ExchangeObserver {
         exchange(exchange_in),
         plan(std::make_shared<PoolPlan>(std::move(plan_in))),
         received(received_in),
+        notes(exchange_in.request().notes()),
         answers(plan->parts.size()),
         ids(plan->parts.size()),
         attempts(plan->parts.size()),
@@ -51,7 +53,8 @@ struct PoolService::Run final : net::ExchangeObserver {
   net::HttpExchange& exchange;
   const std::shared_ptr<PoolPlan> plan;  // shared with the task that writes the body
   const TimePoint received;
-  std::vector<inference::PoolAnswer> answers;  // by part
+  const std::shared_ptr<net::RequestNotes> notes;  // until it ends, whoever else has them
+  std::vector<inference::PoolAnswer> answers;      // by part
   std::vector<RequestId> ids;      // by part, in parts_; those that are not there are void
   std::vector<uint32_t> attempts;  // by part
   std::vector<WorkerKey> avoided;  // by all parts: they failed one of them
@@ -73,6 +76,7 @@ void PoolService::run(net::HttpExchange& exchange, PoolPlan plan, TimePoint rece
   exchange.set_observer(&run);
   run.series = &environment_.metrics.series(
       run.plan->model->name, EndpointLabel(endpoint_label(run.plan->call.kind)), false);
+  note_pool_plan(exchange.request(), *run.plan, shard_.now());
   run.series->started.add();
   run.series->inflight.add(1);
   run.series->input_tokens.observe(run.plan->prompt_tokens);
@@ -135,6 +139,7 @@ Status PoolService::dispatch(Run& run, size_t index) {
           run.received + *plan.timeout - shard_.now());
       request.deadline_ms = static_cast<uint32_t>(std::max<int64_t>(left.count(), 1));
     }
+    note_pool_part(run.notes.get(), decision->worker, shard_.now(), request);
     session->submit(std::move(request));
     return {};
   }
@@ -294,6 +299,7 @@ void PoolService::end(Run& run, std::string_view error_type) {
     }
     parts_.erase(known);
   }
+  note_pool_end(run.notes.get(), error_type);
   run.series->inflight.add(-1);
   run.series->duration.observe(seconds(shard_.now() - run.received));
   environment_.metrics.finished(
