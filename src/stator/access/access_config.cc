@@ -36,7 +36,8 @@ void describe(ConfigSchema& schema, AccessConfig& config) {
                  "tenants without a line that have a budget of their own; further ones share one");
   schema.secret("access.cache_salt_key", config.cache_salt_key,
                 "secret that tenants' cache salts are derived with, the same at all frontends; "
-                "empty = a fixed one");
+                "empty = one made of all lines of access.api_keys at the start, so caches are cold "
+                "after a start with other keys");
 }
 
 }  // namespace stator::access

@@ -91,6 +91,7 @@ Result<std::unique_ptr<AccessService>> AccessService::start(AccessConfig config,
     made->jwks_fetched_ = clock.now();
   }
   STATOR_CHECK(made->read_keys(), "access.api_keys (flag --api-keys)");
+  made->choose_salt_key();
   STATOR_CHECK(made->read_tenants(), "access.tenants (flag --tenants)");
   STATOR_CHECK(made->read_jwks(), "access.jwt_jwks (flag --jwt-jwks)");
   if (made->config_.required() || !made->config_.tenants.empty()) {
@@ -106,6 +107,23 @@ AccessService::~AccessService() {
   }
   wake_.notify_all();
   thread_.join();
+}
+
+void AccessService::choose_salt_key() {
+  salt_key_ = config_.cache_salt_key;
+  if (!salt_key_.empty()) {
+    return;
+  }
+  const MutexLock lock(mutex_);
+  salt_key_ = keys_->secret_of_all();
+  if (salt_key_.empty() && !config_.jwks.empty()) {
+    log::warn(
+        "access",
+        "tenants' cache salts are derived with a key that everybody knows: whoever sees block "
+        "hashes (KV events, request traces) can try out prompts; set access.cache_salt_key "
+        "to a secret, the same at all frontends",
+        {});
+  }
 }
 
 // ---- who
@@ -201,8 +219,8 @@ std::shared_ptr<Tenant> AccessService::tenant(std::string_view name) {
 
 std::string AccessService::cache_salt(std::string_view tenant, std::string_view salt) const {
   // Length first, so that no tenant's text goes on in another's salt.
-  const Digest digest = sha256(fmt::format("stator cache salt\n{}\n{}:{}\n{}",
-                                           config_.cache_salt_key, tenant.size(), tenant, salt));
+  const Digest digest = sha256(
+      fmt::format("stator cache salt\n{}\n{}:{}\n{}", salt_key_, tenant.size(), tenant, salt));
   return "t-" + to_hex(as_text(digest).substr(0, 16));
 }
 

@@ -51,6 +51,8 @@ class AccessService {
   /// The tenant's budget; made at its first request.
   std::shared_ptr<Tenant> tenant(std::string_view name);
   /// What tells a tenant's KV blocks from those of others; `salt` is the request's own, within it.
+  /// Derived with access.cache_salt_key, else with what the keys' file held at the start, so that
+  /// who sees block hashes cannot try out prompts.
   std::string cache_salt(std::string_view tenant, std::string_view salt) const;
 
   /// Looks at the files now; for tests. Also done by the service's thread.
@@ -75,6 +77,7 @@ class AccessService {
   Result<JwtClaims> verdict_on(std::string_view token, const Digest& digest);
   Result<JwkSet> fetch_keys() const;
   Status read_keys();
+  void choose_salt_key();
   Status read_tenants();
   Status read_jwks();
   bool changed(const std::string& path, Stamp& seen) const;
@@ -83,6 +86,7 @@ class AccessService {
   void loop();
 
   const AccessConfig config_;
+  std::string salt_key_;  // set once, at the start
   Clock& clock_;
   const JwtRules rules_;
   Counter accepted_keys_;

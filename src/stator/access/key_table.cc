@@ -157,6 +157,19 @@ Result<KeyTable> KeyTable::parse(std::string_view text) {
   return table;
 }
 
+std::string KeyTable::secret_of_all() const {
+  if (entries_.empty()) {
+    return {};
+  }
+  Digest all{};
+  for (const auto& [digest, entry] : entries_) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i] ^= digest[i];
+    }
+  }
+  return to_hex(as_text(sha256(as_text(all))));
+}
+
 KeyTable::Found KeyTable::find(std::string_view key) const {
   Found found{.entry = nullptr, .digest = sha256(key)};
   const auto known = entries_.find(found.digest);

@@ -52,6 +52,9 @@ class KeyTable {
   /// early end, so how long it takes tells nothing about other keys.
   Found find(std::string_view key) const;
   size_t size() const { return entries_.size(); }
+  /// What only who has all keys, or the file, can tell; the order of lines does not count. Empty
+  /// for an empty table.
+  std::string secret_of_all() const;
 
  private:
   struct DigestHash {

@@ -156,5 +156,22 @@ TEST_F(AccessServiceTest, SaltsDifferByTenantAndCannotBeChosen) {
   EXPECT_THAT(service->cache_salt("acme", ""), Not(HasSubstr("acme")));
 }
 
+TEST_F(AccessServiceTest, SaltsAreKeyedByTheKeysFileWhereNothingElseIsSaid) {
+  const NewKey one = make_key(Role::kUser, "a");
+  const NewKey two = make_key(Role::kUser, "b");
+  const auto keyless = start({.tenants = write("t", "a concurrent=1")});
+  const auto service = start({.api_keys = write("keys", one.line + "\n" + two.line + "\n")});
+  const std::string salt = service->cache_salt("a", "");
+
+  EXPECT_NE(salt, keyless->cache_salt("a", ""));
+  const auto turned = start({.api_keys = write("turned", two.line + "\n" + one.line + "\n")});
+  EXPECT_EQ(turned->cache_salt("a", ""), salt);  // of another frontend
+  const auto alone = start({.api_keys = write("alone", one.line + "\n")});
+  EXPECT_NE(alone->cache_salt("a", ""), salt);  // knowing one key is not enough
+  write("keys", one.line + "\n");
+  service->reload();
+  EXPECT_EQ(service->cache_salt("a", ""), salt);  // running requests keep their blocks
+}
+
 }  // namespace
 }  // namespace stator::access
