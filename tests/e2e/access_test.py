@@ -180,6 +180,20 @@ class Access(unittest.TestCase):
         for secret in self.keys.values():
             self.assertNotIn(secret, shown)
 
+    def test_no_secret_is_left_where_others_read_it(self):
+        """/proc/PID/environ is the environment at the end of a core file, too."""
+        environment = clean_environment(STATOR_SYSTEM_TOKEN="env-secret-1", HF_TOKEN="env-secret-2")
+        server = Stator("serve", str(MODEL_DIR), "--engine", "sim", "--port", "0", "--host", "127.0.0.1", "--admin-port", "0", "--system-port", "0",
+                        "--access-cache-salt-key", "word-secret-4", "--trace-otlp-header=k=word-secret-3", env=environment)
+        self.addCleanup(server.kill)
+        seen = b"".join(pathlib.Path(f"/proc/{server.process.pid}/{name}").read_bytes() for name in ("environ", "cmdline"))
+        seen += ask(server.ready["admin_port"], "GET", "/config")[2] + server.log().encode()
+        self.assertIn(b"STATOR_SYSTEM_TOKEN=", seen)
+        self.assertNotIn(b"-secret-", seen)
+        status, _, _ = ask(server.ready["system_port"], "POST", "/engine/reset_prefix_cache", {}, authorization="Bearer env-secret-1")
+        self.assertEqual(status, 200)  # and still it is known
+        self.assertEqual(ask(server.ready["system_port"], "POST", "/engine/reset_prefix_cache", {})[0], 401)
+
 
 class Loopback(unittest.TestCase):
     def start(self, *arguments: str) -> Stator:
@@ -211,6 +225,9 @@ class Loopback(unittest.TestCase):
         self.assertEqual(doctor.returncode, 1)
         self.assertIn("stator key new", doctor.stdout)
         self.assertEqual(stator("doctor", "--port", "0", "--host", "127.0.0.1").returncode, 0)
+        told = json.loads(stator("doctor", "--port", "0", "--host", "0.0.0.0", "--json").stdout)
+        self.assertFalse(told["ready"])
+        self.assertEqual([check["check"] for check in told["checks"] if check["verdict"] == "fix"], ["who may use it"])
 
 
 class Issuer:

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <sstream>
 #include <utility>
@@ -62,6 +63,25 @@ std::string read_input() {
 std::optional<std::string> read_env(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+void hide_env(const std::string& name) {
+  char* const value = std::getenv(name.c_str());
+  if (value == nullptr) {
+    return;
+  }
+  const std::string kept = value;
+  if (::setenv(name.c_str(), kept.c_str(), 1) == 0 && std::getenv(name.c_str()) != value) {
+    std::memset(value, '*', kept.size());
+  }
+}
+
+void hide_argument(const char* word, size_t begin) {
+  const size_t size = std::strlen(word);
+  if (begin < size) {
+    // Words of a command line are the process' own and may be written to.
+    std::memset(const_cast<char*>(word) + begin, '*', size - begin);
+  }
 }
 
 }  // namespace stator::app

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,5 +25,11 @@ std::optional<std::string> read_line();
 std::string read_input();
 /// A variable of the process environment.
 std::optional<std::string> read_env(const std::string& name);
+/// Overwrites the variable's value where the process got it, which others read in /proc/PID/environ
+/// and at the end of a core file. It stays in the environment, for us and for our children. Before
+/// there are threads.
+void hide_env(const std::string& name);
+/// Overwrites what stands behind `begin` bytes of a word of the command line, for the same reason.
+void hide_argument(const char* word, size_t begin);
 
 }  // namespace stator::app

@@ -250,6 +250,31 @@ void warn_of_unknown_variables(const std::vector<app::DynamoFinding>& ignored_fl
   app::warn_of_dynamo(schema, ignored_flags);
 }
 
+/// What is read of the environment and the command line is not to be found there by others.
+void hide_secrets(Words words) {
+  Settings defaults;
+  ConfigSchema schema;
+  describe(schema, defaults);
+  for (const ConfigField& field : schema.fields()) {
+    if (field.kind != "secret") {
+      continue;
+    }
+    app::hide_env(field.env);
+    app::hide_env(field.env_peer);
+    for (size_t i = 0; i < words.size(); ++i) {
+      const std::string_view word = words[i];
+      if (word.starts_with(field.flag) && word.substr(field.flag.size()).starts_with('=')) {
+        app::hide_argument(words[i], field.flag.size() + 1);
+      } else if (word == field.flag && i + 1 < words.size()) {
+        app::hide_argument(words[i + 1], 0);
+      }
+    }
+  }
+  for (const char* const name : {"AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN"}) {
+    app::hide_env(name);
+  }
+}
+
 /// Puts what stands behind the command's name into our words: it may be Dynamo's command line.
 Result<std::vector<std::string>> translate(const Command& command, const CLI::App& app, Words words,
                                            Typed& typed) {
@@ -288,11 +313,14 @@ Status take_words(const Command& command, const CLI::App& app, Words words, Type
   return {};
 }
 
-int run_command(const Command& command, const CLI::App& app, Typed& typed) {
+int run_command(const Command& command, const CLI::App& app, Typed& typed, Words words) {
   auto invocation = load(command, app, typed);
   if (!invocation) {
     print_error(invocation.error().message());
     return kExitUsage;
+  }
+  if (!command.setting_prefixes.empty()) {
+    hide_secrets(words);
   }
   const Settings& settings = invocation->settings;
   const auto format = settings.log_format == "json" ? log::Format::kJson : log::Format::kHuman;
@@ -385,7 +413,7 @@ int run_command_line(int argc, const char* const* argv) {
     }
     typed.rest.assign(argv + own_argc + 1, argv + argc);
   }
-  return run_command(*command, *chosen, typed);
+  return run_command(*command, *chosen, typed, words);
 }
 
 }  // namespace stator::cli

@@ -228,7 +228,7 @@ const std::vector<Command> kCommands = {
      .setting_prefixes = "http,access,admin,worker.engine,engine.url,engine.api_key",
      .options = {{"--from-dynamo",
                   "say what becomes of Dynamo's variables in a file, or in this environment (env)"},
-                 {"--json", "print that as JSON", true}},
+                 {"--json", "print the report as JSON", true}},
      .run = run_doctor},
     {.name = "key",
      .summary = "Make an API key, and the line that lets its holder in",

@@ -11,6 +11,7 @@
 #include <google/protobuf/stubs/common.h>
 #include <nghttp2/nghttp2.h>
 #include <openssl/crypto.h>
+#include <algorithm>
 #include <boost/version.hpp>
 #include <string>
 #include <thread>
@@ -25,6 +26,7 @@
 #include "stator/engine/adapters/dialect.h"
 #include "stator/engine/adapters/upkeep.h"
 #include "stator/engine/cpu/kernels.h"
+#include "stator/json/writer.h"
 #include "stator/net/loopback.h"
 
 namespace stator::cli {
@@ -174,6 +176,38 @@ Check check_engine(const app::WorkerSettings& worker, const std::string& url) {
   return check;
 }
 
+std::string as_json(const std::vector<Check>& checks) {
+  static constexpr const char* kVerdicts[] = {"ok", "note", "fix"};
+  std::string out;
+  json::Writer json(out);
+  json.begin_object().key("ready");
+  json.value(std::ranges::find(checks, Verdict::kFix, &Check::verdict) == checks.end());
+  json.key("checks").begin_array();
+  for (const Check& check : checks) {
+    json.begin_object().key("check").value(check.what).key("verdict");
+    json.value(kVerdicts[static_cast<int>(check.verdict)]).key("found").value(check.found);
+    if (check.verdict != Verdict::kOk) {
+      json.key("advice").value(check.advice);
+    }
+    json.end_object();
+  }
+  json.end_array().end_object();
+  return out + "\n";
+}
+
+std::string as_text(const std::vector<Check>& checks) {
+  static constexpr const char* kMarks[] = {"ok  ", "note", "FIX "};
+  std::string out;
+  for (const Check& check : checks) {
+    out += fmt::format("{}  {:<20} {}\n", kMarks[static_cast<int>(check.verdict)], check.what,
+                       check.found);
+    if (check.verdict != Verdict::kOk) {
+      out += fmt::format("      {:<20} -> {}\n", "", check.advice);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Status run_doctor(Invocation& invocation) {
@@ -197,21 +231,16 @@ Status run_doctor(Invocation& invocation) {
   for (const std::string& url : app::engine_urls(worker.server)) {
     checks.push_back(check_engine(worker, url));
   }
-  size_t to_fix = 0;
-  for (const Check& check : checks) {
-    static constexpr const char* kMarks[] = {"ok  ", "note", "FIX "};
-    print(fmt::format("{}  {:<20} {}\n", kMarks[static_cast<int>(check.verdict)], check.what,
-                      check.found));
-    if (check.verdict != Verdict::kOk) {
-      print(fmt::format("      {:<20} -> {}\n", "", check.advice));
-    }
-    to_fix += check.verdict == Verdict::kFix ? 1 : 0;
-  }
+  const bool as_lines = invocation.options.contains("--json");
+  print(as_lines ? as_json(checks) : as_text(checks));
+  const auto to_fix = std::ranges::count(checks, Verdict::kFix, &Check::verdict);
   if (to_fix > 0) {
     return Error(Code::kUnavailable,
                  fmt::format("{} of {} checks need fixing", to_fix, checks.size()));
   }
-  print("this machine is ready\n");
+  if (!as_lines) {
+    print("this machine is ready\n");
+  }
   return {};
 }
 
