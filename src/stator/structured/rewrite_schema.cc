@@ -90,11 +90,9 @@ class Rewriter {
       first_place_ = fmt::format("{}/{}", place, escaped(key));
     }
   }
-  void fail(std::string_view place, std::string_view key, std::string_view why,
-            Code code = Code::kUnsupported) {
+  void fail(std::string_view place, std::string_view key, std::string_view why) {
     if (!refusal_) {
       refusal_ = refuse_at(fmt::format("{}/{}", place, escaped(key)), why);
-      refusal_->code = code;
     }
   }
 
@@ -223,7 +221,7 @@ class Rewriter {
         continue;
       }
       if (!found->is_object()) {
-        fail(place, key, "must be an object", Code::kInvalidArgument);
+        fail(place, key, "must be an object");
         return;
       }
       note(place, key);
@@ -289,7 +287,7 @@ class Rewriter {
     }
     add(yes, no);  // whatever the condition says
     if (cases.size() == 0) {
-      fail(place, "if", "leaves no value", Code::kInvalidArgument);
+      fail(place, "if", "leaves no value");
       return;
     }
     conjoin(schema, {{"anyOf", std::move(cases)}});

@@ -2,8 +2,10 @@
 #include "stator/transfer/metadata_place.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <string>
 
 #include "stator/core/assert.h"
 
@@ -75,7 +77,8 @@ TEST(PartialMetadata, OfWhatIsNotRegisteredIsRefused) {
 }
 
 TEST(MetadataPlace, AFolderKeepsIt) {
-  const std::string folder = testing::TempDir() + "/stator_metadata_place";
+  const std::string folder =
+      testing::TempDir() + "/stator_metadata_place_" + std::to_string(::getpid());
   std::filesystem::create_directories(folder);
   auto place = open_metadata_place("file://" + folder);
   ASSERT_TRUE(place);

@@ -2,8 +2,10 @@
 #include "stator/weights/pull.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <string>
 
 #include "stator/core/assert.h"
 
@@ -52,7 +54,8 @@ class PullTest : public testing::Test {
   }
   bool whole(PeerSource& target) { return std::ranges::equal(target.arena(), bytes_); }
 
-  const std::string folder_ = testing::TempDir() + "/stator_pull_test";
+  const std::string folder_ =
+      testing::TempDir() + "/stator_pull_test_" + std::to_string(::getpid());
   SystemClock clock_;
   Metrics metrics_;
   std::unique_ptr<transfer::MetadataPlace> place_;
