@@ -88,8 +88,8 @@ Status read_precision(const Row& row, EngineSpec& spec) {
            : precision == "int8"                                                  ? "int8_wo"
            : precision == "bf16" || precision == "fp16" || precision == "float16" ? "bfloat16"
            : !precision.empty()                                                   ? precision
-           : !spec.model.quantization.empty() ? spec.model.quantization
-                                              : "bfloat16";
+           : !spec.model.quantization.empty() ? std::string_view(spec.model.quantization)
+                                              : std::string_view("bfloat16");
     gemm = gemm == "mxfp4" ? "w4a16_mxfp4" : gemm;
   }
   auto weights = perf::find_quant(gemm);

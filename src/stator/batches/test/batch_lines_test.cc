@@ -21,8 +21,8 @@ std::string first_error(const std::string& file, uint32_t lines_max = 10) {
 }
 
 TEST(BatchLines, ReadsRequests) {
-  const LineCheck check =
-      check_lines("\xEF\xBB\xBF" + line("a") + "\r\n \n" + line("b"), "/v1/completions", 10);
+  const std::string file = "\xEF\xBB\xBF" + line("a") + "\r\n \n" + line("b");
+  const LineCheck check = check_lines(file, "/v1/completions", 10);
 
   EXPECT_TRUE(check.errors.empty());
   ASSERT_EQ(check.lines.size(), 2U);

@@ -121,7 +121,7 @@ class ObjectStoreTest : public JetStreamTest {
 
 TEST_F(ObjectStoreTest, AnObjectOfManyChunksIsReadBackWhole) {
   std::string bytes;
-  for (int i = 0; bytes.size() < (3 << 20) + 17; ++i) {
+  for (uint64_t i = 0; bytes.size() < (3 << 20) + 17; ++i) {
     bytes += std::to_string(i * 7919);
   }
   EXPECT_FALSE(objects_.get("state")->has_value());

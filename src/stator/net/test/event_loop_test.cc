@@ -275,11 +275,11 @@ TEST(Watch, TheEndOfTheLoopLetsUsersGo) {
 
 TEST(Watch, ASocketIsGivenAway) {
   Pair pair;
+  Recorder next;
   EventLoop loop;
   const auto reader = std::make_shared<Reader>(loop);
   ASSERT_TRUE(reader->watch.open(std::move(pair.near)));
   const FileDescriptor fd = reader->watch.release();
-  Recorder next;
   ASSERT_TRUE(loop.add(fd.get(), kEdge, next));
   pair.say("a");
 

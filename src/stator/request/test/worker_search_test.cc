@@ -120,6 +120,7 @@ TEST_F(WorkerSearchTest, WithoutAPlaceForALaterMoveItWaits) {
   others.clear();  // their places with them
   search_.look_after_loss(*search_.take_parked(), journal_, crowded, now_, out_);
   EXPECT_THAT(asked(), ElementsAre(Kind::kRoute));
+  search_ = WorkerSearch();  // gives its place back while who gave it is there
 }
 
 TEST_F(WorkerSearchTest, AfterItsEndNothingIsHeld) {
