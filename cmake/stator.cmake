@@ -107,6 +107,14 @@ function(stator_c_library name)
   endif()
 endfunction()
 
+# The target `unit_tests` builds the programs of all tests of modules.
+function(stator_unit_test_program target)
+  if(NOT TARGET unit_tests)
+    add_custom_target(unit_tests)
+  endif()
+  add_dependencies(unit_tests ${target})
+endfunction()
+
 # stator_c_test(router LIBRARY stator_router SOURCE test/c_api_test.c): a program in C11 that exits 0.
 function(stator_c_test module)
   if(NOT STATOR_TESTS)
@@ -124,6 +132,7 @@ function(stator_c_test module)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Werror)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${target} PRIVATE ${ARG_LIBRARY}_c)
+  stator_unit_test_program(${target})
   add_test(NAME ${module}.c_api COMMAND ${target})
   set_tests_properties(${module}.c_api PROPERTIES LABELS unit TIMEOUT 300)
 endfunction()
@@ -150,10 +159,7 @@ function(stator_test module)
   # Tests run in the source tree and find testdata/ there, and the optional shared data folder beside it. Relative paths, so that
   # the compiler cache serves every checkout.
   target_compile_definitions(${target} PRIVATE STATOR_SOURCE_DIR="." STATOR_SHARED_DIR="../shared")
-  if(NOT TARGET unit_tests)
-    add_custom_target(unit_tests)
-  endif()
-  add_dependencies(unit_tests ${target})
+  stator_unit_test_program(${target})
   if(STATOR_SANITIZE)  # a sanitizer's start costs more than most tests: one process runs all of a program
     add_test(NAME unit.${ARG_NAME} COMMAND ${target} --gtest_brief=1 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     # UCX would patch the allocator that the sanitizer has replaced.
