@@ -162,6 +162,16 @@ class Tidy:
             elif len(readme.read_text().splitlines()) > README_LINES_MAX:
                 self.add("readme", readme, f"more than a page ({README_LINES_MAX} lines)")
 
+    def check_decision_records(self):
+        folder = ROOT / "docs" / "adr"
+        listed = (folder / "README.md").read_text()
+        for page in sorted(folder.glob("[0-9]*.md")):
+            number = page.name[:4]
+            if f"- [{number}]({page.name}) " not in listed:
+                self.add("adr", page, "is not listed in docs/adr/README.md")
+            if not page.read_text().startswith(f"# {number} "):
+                self.add("adr", page, f"does not begin with '# {number} TITLE'")
+
     def run(self):
         files = sorted(p for p in SRC.rglob("*") if p.suffix in (".cc", ".h"))
         sizes = class_size.ClassSizes()
@@ -178,6 +188,7 @@ class Tidy:
             self.add(rule, path, message, figure)
         self.check_targets(files)
         self.check_readmes()
+        self.check_decision_records()
         return self.findings
 
 
