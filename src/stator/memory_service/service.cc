@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "stator/core/log.h"
+#include "stator/io/unix_socket.h"
 #include "stator/memory_service/socket.h"
 
 namespace stator::memory_service {
@@ -38,24 +37,11 @@ bool changes(Message::Kind kind) {
 }  // namespace
 
 Result<std::unique_ptr<Service>> Service::open(const ServiceOptions& options, Clock& clock) {
-  STATOR_TRY(const sockaddr_un address, socket_address(options.socket));
   if (connect_socket(options.socket)) {
     return Error(Code::kAlreadyExists,
                  fmt::format("a memory service listens at {} already", options.socket));
   }
-  ::unlink(options.socket.c_str());  // of one that was killed
-  io::FileDescriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const mode_t before = ::umask(0177);
-  const bool bound =
-      listener.open() &&
-      ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
-      ::listen(listener.get(), kBacklog) == 0;
-  const int error = errno;
-  ::umask(before);
-  if (!bound) {
-    return Error(Code::kUnavailable,
-                 fmt::format("cannot listen at {}: {}", options.socket, std::strerror(error)));
-  }
+  STATOR_TRY(auto listener, io::listen_unix(options.socket, SOCK_STREAM | SOCK_NONBLOCK, kBacklog));
   return std::unique_ptr<Service>(new Service(options, std::move(listener), clock));
 }
 

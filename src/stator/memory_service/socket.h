@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sys/un.h>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,9 +11,7 @@
 
 namespace stator::memory_service {
 
-/// kInvalidArgument: no path, or one that is too long for a socket.
-Result<sockaddr_un> socket_address(const std::string& path);
-/// kUnavailable: nobody listens.
+/// kInvalidArgument: no path, or one that is too long for a socket; kUnavailable: nobody listens.
 Result<io::FileDescriptor> connect_socket(const std::string& path);
 
 /// Of the first four bytes.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "stator/core/log.h"
+#include "stator/io/unix_socket.h"
 #include "stator/net/detail/socket.h"
 #include "stator/net/detail/unix_socket.h"
 #include "stator/net/detail/watch.h"
@@ -277,7 +278,7 @@ Result<std::unique_ptr<SharedPort>> SharedPort::open(const Options& options, Met
     }
   }
   if (sockets.empty()) {
-    const uint32_t count = std::min<uint32_t>(options.sockets, detail::kPassedMax);
+    const uint32_t count = std::min<uint32_t>(options.sockets, io::kPassedMax);
     for (uint32_t i = 0; i < count; ++i) {
       const auto sharing = i == 0 ? detail::Sharing::kExclusive : detail::Sharing::kJoin;
       STATOR_TRY(detail::ListenSocket socket, detail::listen_tcp(options.host, port, sharing));

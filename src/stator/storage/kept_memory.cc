@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,11 +15,13 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "stator/core/log.h"
 #include "stator/io/io_error.h"
+#include "stator/io/unix_socket.h"
 #include "stator/storage/keep_request.h"
 
 namespace stator::storage {
@@ -33,51 +34,19 @@ constexpr timeval kAnswerWait = {.tv_sec = 5, .tv_usec = 0};
 
 enum class Answer : uint8_t { kGiven, kInUse, kNoRoom };
 
-Result<sockaddr_un> address_of(const std::string& socket) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (socket.empty() || socket.size() >= sizeof address.sun_path) {
-    return Error(Code::kInvalidArgument,
-                 fmt::format("'{}' is no path of a Unix socket (1 … {} bytes)", socket,
-                             sizeof address.sun_path - 1));
-  }
-  std::memcpy(address.sun_path, socket.data(), socket.size());
-  return address;
-}
-
 Result<io::FileDescriptor> connect_to(const std::string& socket) {
-  STATOR_TRY(const sockaddr_un address, address_of(socket));
-  io::FileDescriptor line(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!line.open() ||
-      ::connect(line.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return Error(Code::kUnavailable, fmt::format("no keeper of KV memory listens at {}: {}", socket,
-                                                 std::strerror(errno)));
+  auto line = io::connect_unix(socket, SOCK_SEQPACKET);
+  if (!line) {
+    return Error(line.error().code(), "no keeper of KV memory: " + line.error().message());
   }
-  ::setsockopt(line.get(), SOL_SOCKET, SO_RCVTIMEO, &kAnswerWait, sizeof kAnswerWait);
+  ::setsockopt(line->get(), SOL_SOCKET, SO_RCVTIMEO, &kAnswerWait, sizeof kAnswerWait);
   return line;
 }
 
-struct Control {
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> room{};
-};
-
 bool answer_with(int line, Answer answer, bool fresh, int memory) {
-  std::array<uint8_t, 2> bytes = {static_cast<uint8_t>(answer), static_cast<uint8_t>(fresh)};
-  iovec part{bytes.data(), bytes.size()};
-  Control control;
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (memory >= 0) {
-    message.msg_control = control.room.data();
-    message.msg_controllen = control.room.size();
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &memory, sizeof memory);
-  }
-  return ::sendmsg(line, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  const std::array<char, 2> bytes = {static_cast<char>(answer), static_cast<char>(fresh)};
+  const std::span<const int> passed = {&memory, memory >= 0 ? size_t{1} : size_t{0}};
+  return io::send_passing(line, bytes, passed) == static_cast<ssize_t>(bytes.size());
 }
 
 /// What a keeper holds: memory by name, and who uses it.
@@ -183,22 +152,11 @@ uint64_t usual_limit() {
 
 Status serve_kept_memory(const KeeperOptions& options, const std::function<bool()>& stop,
                          Clock& clock) {
-  STATOR_TRY(const sockaddr_un address, address_of(options.socket));
   if (connect_to(options.socket)) {
     return Error(Code::kAlreadyExists,
                  fmt::format("another keeper of KV memory serves {}", options.socket));
   }
-  ::unlink(options.socket.c_str());  // of one that is gone
-  io::FileDescriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  const mode_t before = ::umask(0177);
-  const bool bound =
-      listener.open() &&
-      ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-  const int why = errno;
-  ::umask(before);
-  if (!bound || ::listen(listener.get(), static_cast<int>(kUsersMax)) != 0) {
-    return io::io_error("listen at", options.socket, why);
-  }
+  STATOR_TRY(auto listener, io::listen_unix(options.socket, SOCK_SEQPACKET, kUsersMax));
   Keeper keeper(std::move(listener), options.bytes_max > 0 ? options.bytes_max : usual_limit());
   log::info("kv", "keeper of KV memory ready", {{"socket", options.socket}});
   TimePoint used = clock.now();
@@ -218,16 +176,10 @@ Result<KeptMemory> KeptMemory::take(const std::string& socket, std::string_view 
                                     uint64_t bytes) {
   STATOR_TRY(io::FileDescriptor line, connect_to(socket));
   const std::string request = encode(KeepRequest{.bytes = bytes, .name = std::string(name)});
-  std::array<uint8_t, 2> reply{};
-  iovec part{reply.data(), reply.size()};
-  Control control;
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.room.data();
-  message.msg_controllen = control.room.size();
+  std::array<char, 2> reply{};
+  std::vector<io::FileDescriptor> passed;
   if (::send(line.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0 ||
-      ::recvmsg(line.get(), &message, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(reply.size())) {
+      io::receive_passed(line.get(), reply, passed) != static_cast<ssize_t>(reply.size())) {
     return Error(Code::kUnavailable,
                  fmt::format("the keeper of KV memory at {} does not answer", socket));
   }
@@ -235,16 +187,12 @@ Result<KeptMemory> KeptMemory::take(const std::string& socket, std::string_view 
     return Error(Code::kAlreadyExists,
                  fmt::format("another process uses the kept KV memory '{}' at {}", name, socket));
   }
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (static_cast<Answer>(reply[0]) != Answer::kGiven || header == nullptr ||
-      header->cmsg_type != SCM_RIGHTS) {
+  if (static_cast<Answer>(reply[0]) != Answer::kGiven || passed.size() != 1) {
     return Error(
         Code::kOverloaded,
         fmt::format("the keeper of KV memory at {} has no room for {} bytes", socket, bytes));
   }
-  int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  const io::FileDescriptor memory(fd);
+  const int fd = passed.front().get();
   struct stat stat{};
   void* const data = ::fstat(fd, &stat) == 0 && static_cast<uint64_t>(stat.st_size) == bytes
                          ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)

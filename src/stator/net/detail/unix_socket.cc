@@ -7,11 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+
+#include "stator/io/unix_socket.h"
 
 namespace stator::net::detail {
 namespace {
@@ -82,55 +83,16 @@ std::optional<FileDescriptor> accept_unix(int listener) {
 }
 
 bool send_unix(int fd, char word, std::span<const int> passed) {
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kPassedMax)> control = {};
-  iovec data = {.iov_base = &word, .iov_len = 1};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  const std::span<const int> fds = passed.first(std::min(passed.size(), kPassedMax));
-  if (!fds.empty()) {
-    message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(fds.size_bytes());
-    std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
-  }
-  return ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+  return io::send_passing(fd, {&word, 1}, passed, MSG_DONTWAIT) == 1;
 }
 
 UnixState receive_unix(int fd, UnixMessage& received) {
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kPassedMax)> control = {};
-  char word = 0;
-  iovec data = {.iov_base = &word, .iov_len = 1};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t count = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  received.passed.clear();
+  const ssize_t count = io::receive_passed(fd, {&received.word, 1}, received.passed);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
     return UnixState::kNothing;
   }
-  if (count <= 0) {
-    return UnixState::kEnded;
-  }
-  received.word = word;
-  received.passed.clear();
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
-      continue;
-    }
-    const size_t fds = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < fds; ++i) {
-      int passed = -1;
-      std::memcpy(&passed, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-      received.passed.emplace_back(passed);
-    }
-  }
-  return UnixState::kMessage;
+  return count <= 0 ? UnixState::kEnded : UnixState::kMessage;
 }
 
 Result<uint16_t> listening_port(int fd) {

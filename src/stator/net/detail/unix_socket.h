@@ -14,9 +14,6 @@ namespace stator::net::detail {
 /// System calls around the Unix sockets (SOCK_SEQPACKET, abstract names) by which processes find
 /// each other and pass descriptors; no policy.
 
-/// Descriptors in one message; the kernel takes 253.
-inline constexpr size_t kPassedMax = 250;
-
 /// A listening socket of that name. kAlreadyExists if somebody has it.
 Result<FileDescriptor> bind_unix(const std::string& name);
 /// Connects to whoever has the name. kNotFound: nobody; kPermissionDenied: another user.
@@ -24,7 +21,8 @@ Result<FileDescriptor> connect_unix(const std::string& name);
 /// A connection that waits, if it is the same user's (or root's); none otherwise.
 std::optional<FileDescriptor> accept_unix(int listener);
 
-/// One byte and descriptors. False if the other side is gone or reads nothing.
+/// One byte and descriptors, io::kPassedMax at most. False if the other side is gone or reads
+/// nothing.
 bool send_unix(int fd, char word, std::span<const int> passed = {});
 
 struct UnixMessage {
