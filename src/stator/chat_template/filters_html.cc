@@ -13,6 +13,7 @@
 #include "stator/chat_template/detail/strings.h"
 #include "stator/chat_template/detail/text.h"
 #include "stator/chat_template/detail/urlize.h"
+#include "stator/text/html.h"
 #include "stator/text/utf8.h"
 
 namespace stator::chat_template::detail {
@@ -26,7 +27,7 @@ Value filter_safe(Interpreter& interpreter, Value input, Args) {
 
 Value filter_forceescape(Interpreter& interpreter, Value input, Args) {
   return Value::markup(
-      interpreter.arena().copy(std::string_view(escape_html(interpreter.text_of(input)))));
+      interpreter.arena().copy(std::string_view(text::escape_html(interpreter.text_of(input)))));
 }
 
 Value filter_escape(Interpreter& interpreter, Value input, Args arguments) {
@@ -120,7 +121,8 @@ Value filter_xmlattr(Interpreter& interpreter, Value input, Args arguments) {
     fail_operand("xmlattr needs a mapping, not", input);
   }
   const auto escaped = [&](const Value& value) {
-    return value.is_markup() ? std::string(value.text()) : escape_html(interpreter.text_of(value));
+    return value.is_markup() ? std::string(value.text())
+                             : text::escape_html(interpreter.text_of(value));
   };
   std::string out;
   for (const auto& entry : input.as_dict().items()) {
@@ -162,7 +164,7 @@ Value filter_urlize(Interpreter& interpreter, Value input, Args arguments) {
     fail("urlize knows no extra_schemes here");
   }
   const std::string text =
-      input.is_markup() ? std::string(input.text()) : escape_html(interpreter.text_of(input));
+      input.is_markup() ? std::string(input.text()) : text::escape_html(interpreter.text_of(input));
   interpreter.charge(text.size());
   const std::string out = urlize(text, style);
   check_text_size(out);

@@ -8,6 +8,7 @@
 #include "stator/chat_template/detail/format.h"
 #include "stator/chat_template/detail/library.h"
 #include "stator/chat_template/detail/operators.h"
+#include "stator/text/html.h"
 
 namespace stator::chat_template::detail {
 
@@ -121,7 +122,7 @@ void Interpreter::run_output(const OutputStmt& statement) {
     return;
   }
   const Value value = evaluate(*statement.value);
-  append(value.is_markup() ? std::string(value.text()) : escape_html(text_of(value)));
+  append(value.is_markup() ? std::string(value.text()) : text::escape_html(text_of(value)));
 }
 
 Interpreter::Flow Interpreter::run_if(const IfStmt& statement) {

@@ -10,6 +10,7 @@
 #include "stator/chat_template/detail/format.h"
 #include "stator/chat_template/detail/interpreter.h"
 #include "stator/chat_template/detail/text.h"
+#include "stator/text/html.h"
 
 namespace stator::chat_template::detail {
 namespace {
@@ -232,7 +233,7 @@ Value compute_reals(BinaryOperator op, double left, double right) {
 Value escape_texts(Arena& arena, const Value& values) {
   const auto escape_one = [&](const Value& value) {
     return value.is_string() && !value.is_markup()
-               ? Value::string(arena.copy(std::string_view(escape_html(value.text()))))
+               ? Value::string(arena.copy(std::string_view(text::escape_html(value.text()))))
                : value;
   };
   if (values.kind() == Kind::kTuple) {
@@ -355,8 +356,8 @@ std::optional<int64_t> as_integer(const Value& value) {
 Value add(Interpreter& interpreter, const Value& left, const Value& right) {
   if (left.is_string() && right.is_string()) {
     const bool markup = left.is_markup() || right.is_markup();
-    std::string text(markup && !left.is_markup() ? escape_html(left.text()) : left.text());
-    text += markup && !right.is_markup() ? escape_html(right.text()) : right.text();
+    std::string text(markup && !left.is_markup() ? text::escape_html(left.text()) : left.text());
+    text += markup && !right.is_markup() ? text::escape_html(right.text()) : right.text();
     if (text.size() > kTextBytesMax) {
       fail("a text is longer than " + std::to_string(kTextBytesMax) + " bytes", Code::kTooLarge);
     }
@@ -522,32 +523,6 @@ SliceRange resolve_slice(const Value& start, const Value& stop, const Value& ste
   const int64_t count =
       distance <= 0 ? 0 : static_cast<int64_t>((static_cast<uint64_t>(distance) - 1) / stride + 1);
   return {from, to, by, count};
-}
-
-std::string escape_html(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
 }
 
 }  // namespace stator::chat_template::detail

@@ -8,6 +8,7 @@
 
 #include "stator/chat_template/detail/operators.h"
 #include "stator/chat_template/detail/text.h"
+#include "stator/text/html.h"
 
 namespace stator::chat_template::detail {
 namespace {
@@ -206,10 +207,10 @@ std::string link(std::string_view middle, const UrlizeStyle& style) {
   if (is_web_address(middle)) {
     std::string attributes;
     if (!style.rel.empty()) {
-      attributes += " rel=\"" + escape_html(style.rel) + "\"";
+      attributes += " rel=\"" + text::escape_html(style.rel) + "\"";
     }
     if (!style.target.empty()) {
-      attributes += " target=\"" + escape_html(style.target) + "\"";
+      attributes += " target=\"" + text::escape_html(style.target) + "\"";
     }
     std::string shown(middle);
     if (style.trim_limit >= 0 &&

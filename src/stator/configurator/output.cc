@@ -7,6 +7,7 @@
 
 #include "stator/report/html_page.h"
 #include "stator/report/svg_plot.h"
+#include "stator/text/html.h"
 
 namespace stator::configurator {
 namespace {
@@ -138,11 +139,11 @@ std::string render_html(const Goal& goal, const SearchResult& result, double ela
   out += fmt::format(
       "<h1>{} on {} &times; {}</h1>\n<p>{} configurations in {:.0f} ms; TTFT &le; {} ms, ITL &le; "
       "{} ms, {:.0f} + {:.0f} tokens.</p>\n",
-      report::escape_html(goal.engine.model.name), goal.gpus, goal.engine.system.name,
+      text::escape_html(goal.engine.model.name), goal.gpus, goal.engine.system.name,
       result.considered, elapsed_ms, goal.ttft_ms, goal.itl_ms, goal.work.input_tokens,
       goal.work.output_tokens);
   if (!result.goal_met) {
-    out += fmt::format("<p class=\"bad\">{}</p>\n", report::escape_html(result.explanation));
+    out += fmt::format("<p class=\"bad\">{}</p>\n", text::escape_html(result.explanation));
   }
   report::Plot plot{"Pareto front", "tokens/s per user", "tokens/s per GPU", false, {}};
   for (const Mode mode : {Mode::kAggregated, Mode::kDisaggregated}) {

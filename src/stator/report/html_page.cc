@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "stator/text/html.h"
+
 namespace stator::report {
 namespace {
 
@@ -35,34 +37,11 @@ std::string page_begin(std::string_view title) {
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n{}",
-      escape_html(title), kStyle);
+      text::escape_html(title), kStyle);
 }
 
 std::string_view page_end() {
   return "</body></html>\n";
-}
-
-std::string escape_html(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
 }
 
 }  // namespace stator::report

@@ -6,9 +6,6 @@
 
 namespace stator::report {
 
-/// `text` with &, <, > and " escaped for HTML.
-std::string escape_html(std::string_view text);
-
 /// The beginning of a page without scripts, light or dark as the reader likes. It styles what
 /// reports are made of: `.sub`, `.tiles` of `.tile`, `.plots` of draw() (svg_plot.h), `.wide`,
 /// tables, `.bad` messages. `title` is plain text.

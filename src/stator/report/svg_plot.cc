@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "stator/report/html_page.h"
+#include "stator/text/html.h"
 
 namespace stator::report {
 namespace {
@@ -140,7 +141,7 @@ void draw_axes(const Plot& plot, const Axis& x, const Axis& y, std::string& out)
     out += fmt::format(
         "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>"
         "<text x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\">{4}</text>\n",
-        place_x(x, tick), kTop, bottom, bottom + 16, escape_html(text));
+        place_x(x, tick), kTop, bottom, bottom + 16, text::escape_html(text));
   }
   for (const double tick : ticks(y)) {
     out += fmt::format(
@@ -149,12 +150,12 @@ void draw_axes(const Plot& plot, const Axis& x, const Axis& y, std::string& out)
         kLeft, kWidth - kRight, place_y(y, tick), kLeft - 6, place_y(y, tick) + 4, tick_text(tick));
   }
   out += fmt::format("<text class=\"title\" x=\"{}\" y=\"16\">{}</text>\n", kLeft,
-                     escape_html(plot.title));
+                     text::escape_html(plot.title));
   out += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-                     (kLeft + kWidth) / 2, kHeight - 8, escape_html(plot.x_label));
+                     (kLeft + kWidth) / 2, kHeight - 8, text::escape_html(plot.x_label));
   out += fmt::format(
       "<text transform=\"rotate(-90)\" x=\"{}\" y=\"14\" text-anchor=\"middle\">{}</text>\n",
-      -(kHeight - kBottom + kTop) / 2, escape_html(plot.y_label));
+      -(kHeight - kBottom + kTop) / 2, text::escape_html(plot.y_label));
 }
 
 void draw_line(const PlotLine& line, size_t index, const std::pair<Axis, Axis>& axes,
@@ -185,7 +186,7 @@ double draw_legend(const Plot& plot, std::string& out) {
     out += fmt::format(
         "<line x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2}\" y2=\"{2}\" stroke=\"{3}\" "
         "stroke-width=\"3\"/><text x=\"{4:.1f}\" y=\"{5}\">{6}</text>\n",
-        x, x + kSwatch, y, colour_of(i), x + kSwatch + 5, y + 4, escape_html(name));
+        x, x + kSwatch, y, colour_of(i), x + kSwatch + 5, y + 4, text::escape_html(name));
     x += width + 16;
   }
   return y + kLegendRow / 2 - kHeight;
@@ -202,7 +203,7 @@ std::string draw(const Plot& plot) {
   std::string body;
   const double legend = draw_legend(plot, body);
   std::string out = fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n{}",
-                                kWidth, kHeight + legend, escape_html(plot.title), body);
+                                kWidth, kHeight + legend, text::escape_html(plot.title), body);
   draw_axes(plot, x, y, out);
   for (size_t i = 0; i < plot.lines.size(); ++i) {
     draw_line(plot.lines[i], i, {x, y}, out);

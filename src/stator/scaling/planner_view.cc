@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "stator/json/value.h"
+#include "stator/text/html.h"
 
 namespace stator::scaling {
 namespace {
@@ -27,26 +28,6 @@ polyline,line{fill:none;stroke-width:1.5;vector-effect:non-scaling-stroke}
 </style></head><body>
 )";
 constexpr std::string_view kRefresh = "<meta http-equiv=\"refresh\" content=\"2\">\n";
-
-std::string escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 using Series = std::function<double(const TickPoint&)>;
 
@@ -185,16 +166,16 @@ std::string render_html(const PlannerView& view) {
   out += fmt::format("<h1>Planner: {} workers ready, {} wanted{}</h1>\n<p>{}</p>\n", pool.ready,
                      view.decision.workers.value_or(pool.expected),
                      view.advisory ? " (advisory: nothing is changed)" : "",
-                     escape(view.decision.text));
+                     text::escape_html(view.decision.text));
   if (!view.problem.empty()) {
-    out += fmt::format("<p><b>{}</b></p>\n", escape(view.problem));
+    out += fmt::format("<p><b>{}</b></p>\n", text::escape_html(view.problem));
   }
   out += fmt::format(
       "<p class=\"legend\">policy {}, connector {}, goals {:.4g} ms to the first token and {:.4g} "
       "ms per further one, {} ticks, {} changes, {:.2f} GPU-hours; step model off by {:.1f} % "
       "({} passes)</p>\n",
-      escape(planner::name_of(view.config)), escape(view.connector), view.config.ttft_ms,
-      view.config.itl_ms, view.ticks, view.changes, view.gpu_hours,
+      text::escape_html(planner::name_of(view.config)), text::escape_html(view.connector),
+      view.config.ttft_ms, view.config.itl_ms, view.ticks, view.changes, view.gpu_hours,
       view.calibration.calibrated_percent, view.calibration.passes);
   return out + plots(view) + alternatives(view.decision) + "</body></html>\n";
 }
@@ -208,12 +189,13 @@ std::string render_report(const PlannerView& view, const std::vector<TickPoint>&
       "ms "
       "to the first token and {:.4g} ms per further one, {} ticks, {} changes, {:.2f} "
       "GPU-hours</p>\n",
-      hours, escape(planner::name_of(view.config)), escape(view.connector), view.config.ttft_ms,
-      view.config.itl_ms, view.ticks, view.changes, view.gpu_hours);
+      hours, text::escape_html(planner::name_of(view.config)), text::escape_html(view.connector),
+      view.config.ttft_ms, view.config.itl_ms, view.ticks, view.changes, view.gpu_hours);
   out += plots(view) + "<h2>Changes</h2><table><tr><th>after, s</th><th>decision</th></tr>\n";
   for (const TickPoint& change : changes) {
-    out += fmt::format("<tr><td>{:.0f}</td><td>{}</td></tr>\n",
-                       change.unix_s - view.history.front().unix_s, escape(change.reason));
+    out +=
+        fmt::format("<tr><td>{:.0f}</td><td>{}</td></tr>\n",
+                    change.unix_s - view.history.front().unix_s, text::escape_html(change.reason));
   }
   return out + "</table></body></html>\n";
 }

@@ -45,8 +45,6 @@ SliceRange resolve_slice(const Value& start, const Value& stop, const Value& ste
 
 /// text % arguments.
 std::string format_percent(Interpreter& interpreter, std::string_view format, const Value& values);
-/// & < > ' " as Markup escapes them.
-std::string escape_html(std::string_view text);
 
 /// Throws "'x' is undefined" for undefined values, else "what: 'type'".
 [[noreturn]] void fail_operand(std::string_view what, const Value& value);

@@ -6,14 +6,15 @@
 #include "stator/lab/loadgen/report.h"
 #include "stator/report/html_page.h"
 #include "stator/report/svg_plot.h"
+#include "stator/text/html.h"
 
 namespace stator::loadgen {
 namespace {
 
 using report::draw;
-using report::escape_html;
 using report::Plot;
 using report::PlotLine;
+using text::escape_html;
 
 PlotLine percentiles(const Figures& figures, std::string_view tag, std::string_view name) {
   PlotLine line{std::string(name), {}};

@@ -5,6 +5,7 @@
 #include "stator/lab/planning/dry_run.h"
 #include "stator/report/html_page.h"
 #include "stator/report/svg_plot.h"
+#include "stator/text/html.h"
 
 namespace stator::planner {
 namespace {
@@ -115,7 +116,7 @@ std::string render_html(const PlannerConfig& config, const std::vector<DryRunRes
   out += "</div>\n<h2>Decisions</h2>\n<table><tr><th>time</th><th>what and why</th></tr>\n";
   for (const ScalingEvent& event : results.front().events) {
     out += fmt::format("<tr><td>{:.0f} s</td><td style=\"text-align:left\">{}</td></tr>\n",
-                       event.time_s, report::escape_html(event.text));
+                       event.time_s, text::escape_html(event.text));
   }
   out += "</table>\n" + std::string(report::page_end());
   return out;

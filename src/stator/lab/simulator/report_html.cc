@@ -10,13 +10,14 @@
 
 #include "stator/report/html_page.h"
 #include "stator/report/svg_plot.h"
+#include "stator/text/html.h"
 
 namespace stator::simulator {
 namespace {
 
-using report::escape_html;
 using report::Plot;
 using report::PlotLine;
+using text::escape_html;
 using Reports = std::span<const NamedReport>;
 
 std::string_view plural(uint64_t count) {
