@@ -19,14 +19,11 @@ struct RemoteRouterConfig {
 /// A selection service (`stator router --select`) as advisor of this process's routers: it chooses
 /// and books, is told when the prompt has been computed, and when the request has ended.
 ///
-/// One thread of its own. After kFailuresMax calls without an answer in a row it is not asked for
-/// kPause, so that a service that is away costs no request its time. At most kWaitingMax messages
-/// wait to be sent; further ones are not (a booking that is not ended expires there).
+/// An AskedServer, with its pauses. At most kOpenMax questions and messages are open; requests
+/// beyond are decided here, and messages not sent (a booking that is not ended expires there).
 class RemoteRouter : public router::Advisor {
  public:
-  static constexpr int kFailuresMax = 3;
-  static constexpr Duration kPause = std::chrono::seconds(1);
-  static constexpr size_t kWaitingMax = 65'536;
+  static constexpr size_t kOpenMax = 65'536;
 
   /// kInvalidArgument for a URL that cannot be one. `clock` and `metrics` outlive it.
   static Result<std::shared_ptr<RemoteRouter>> start(const RemoteRouterConfig& config,

@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <atomic>
-#include <deque>
 #include <optional>
 #include <utility>
-#include <variant>
 
-#include "stator/core/flat_map.h"
-#include "stator/core/log.h"
-#include "stator/core/mutex.h"
+#include "stator/frontend/asked_server.h"
 #include "stator/frontend/remote_router.h"
 #include "stator/json/value.h"
 #include "stator/json/writer.h"
-#include "stator/net/http_streams.h"
-#include "stator/net/thread.h"
 #include "stator/router/router.h"
 
 namespace stator::frontend {
@@ -23,9 +16,6 @@ namespace {
 using router::Advice;
 using router::RouteRequest;
 
-constexpr std::string_view kLogTarget = "frontend::router";
-constexpr size_t kAnswerBytesMax = size_t{1} << 20;
-constexpr Duration kTurn = std::chrono::milliseconds(100);
 constexpr Duration kTellTimeout = std::chrono::seconds(5);  // for what nobody waits for
 
 void write_texts(json::Writer& out, std::span<const std::string> texts) {
@@ -144,221 +134,116 @@ struct RemoteMetrics {
   Gauge bookings;
 };
 
-/// Without a method: nobody is to be asked, and the answer is none.
-struct Message {
-  std::string method{};
-  std::string path{};
-  std::string body{};
-  router::Advisor::Answer ask{};  // empty: nobody waits
-};
-
-/// What waits to be sent; bookings may outlive who sends it.
-class Outbox {
+/// What a router tells of its bookings; these may outlive the router.
+class Teller {
  public:
-  explicit Outbox(Counter dropped) : dropped_(dropped) {}
+  Teller(std::shared_ptr<AskedServer> server, const RemoteMetrics& metrics)
+      : server_(std::move(server)), metrics_(metrics) {}
 
-  void open(net::HttpStreams& streams) {
-    const MutexLock lock(mutex_);
-    streams_ = &streams;
-  }
-  void close() {
-    const MutexLock lock(mutex_);
-    streams_ = nullptr;
-  }
-  void push(Message message) {
-    const MutexLock lock(mutex_);
-    if (streams_ == nullptr || (messages_.size() >= RemoteRouter::kWaitingMax && !message.ask)) {
-      dropped_.add();
-      return;
+  void tell(std::string_view method, std::string path) const {
+    AskedServer::Question message{.method = std::string(method),
+                                  .path = std::move(path),
+                                  .timeout = kTellTimeout,
+                                  .on_answer = [lost = metrics_.lost](const auto* answer) {
+                                    lost.add(answer == nullptr ? 1 : 0);
+                                    return answer != nullptr;
+                                  }};
+    if (!server_->ask(std::move(message))) {
+      metrics_.dropped.add();
     }
-    messages_.push_back(std::move(message));
-    streams_->wake();
   }
-  std::deque<Message> take() {
-    const MutexLock lock(mutex_);
-    return std::exchange(messages_, {});
-  }
+  void count_booking(double change) const { metrics_.bookings.add(change); }
 
  private:
-  const Counter dropped_;
-  Mutex mutex_;
-  net::HttpStreams* streams_ STATOR_GUARDED_BY(mutex_) = nullptr;
-  std::deque<Message> messages_ STATOR_GUARDED_BY(mutex_);
+  const std::shared_ptr<AskedServer> server_;
+  const RemoteMetrics metrics_;
 };
 
 class Booking final : public router::RemoteBooking {
  public:
-  Booking(std::shared_ptr<Outbox> outbox, Gauge live, std::string_view id)
-      : outbox_(std::move(outbox)), live_(live), path_(fmt::format("/reservations/{}", id)) {
-    live_.add(1);
+  Booking(Teller teller, std::string_view id)
+      : teller_(std::move(teller)), path_(fmt::format("/reservations/{}", id)) {
+    teller_.count_booking(1);
   }
   Booking(const Booking&) = delete;
   Booking& operator=(const Booking&) = delete;
   ~Booking() override {
-    live_.add(-1);
-    outbox_->push({.method = "DELETE", .path = path_});
+    teller_.count_booking(-1);
+    teller_.tell("DELETE", path_);
   }
-  void prefill_completed() noexcept override {
-    outbox_->push({.method = "POST", .path = path_ + "/prefill_complete"});
-  }
+  void prefill_completed() noexcept override { teller_.tell("POST", path_ + "/prefill_complete"); }
 
  private:
-  const std::shared_ptr<Outbox> outbox_;  // shared: see Outbox
-  const Gauge live_;
+  const Teller teller_;
   const std::string path_;
 };
 
-class Service final : public RemoteRouter, public net::HttpStreamsListener {
+class Service final : public RemoteRouter {
  public:
-  Service(RemoteRouterConfig config, const Clock& clock, Metrics& metrics)
-      : config_(std::move(config)),
-        clock_(clock),
-        metrics_(metrics),
-        outbox_(std::make_shared<Outbox>(metrics_.dropped)) {}
-  ~Service() override {
-    stopping_.store(true);
-    outbox_->close();
-    if (thread_.joinable()) {
-      streams_->wake();
-      thread_.join();
-    }
-  }
-
-  Status open() {
-    STATOR_TRY(streams_, net::HttpStreams::create({}, *this, clock_));
-    outbox_->open(*streams_);
-    thread_ = net::Thread("remote-router", [this] { run(); });
-    return {};
-  }
+  Service(std::shared_ptr<AskedServer> server, Duration timeout, Metrics& metrics)
+      : metrics_(metrics), server_(std::move(server)), timeout_(timeout) {}
+  ~Service() override { server_->stop(); }
 
   void advise(const RouteRequest& request, Answer answer) override {
-    if (clock_.now().time_since_epoch().count() < paused_until_.load(std::memory_order_relaxed)) {
+    if (server_->paused()) {
       metrics_.skipped.add();
-      outbox_->push({.ask = std::move(answer)});
+      answer(std::nullopt);
       return;
     }
-    outbox_->push({.method = "POST",
-                   .path = "/select_and_reserve",
-                   .body = render_question(request),
-                   .ask = std::move(answer)});
-  }
-
-  // On the thread.
-  void on_head(net::HttpStreamId stream, int status, std::string_view) override {
-    calls_.at(stream).status = status;
-  }
-  void on_bytes(net::HttpStreamId stream, std::string_view bytes) override {
-    Call& call = calls_.at(stream);
-    if (call.body.size() + bytes.size() <= kAnswerBytesMax) {
-      call.body += bytes;
+    auto waits = std::make_shared<Answer>(std::move(answer));
+    if (!server_->ask({.path = "/select_and_reserve",
+                       .body = render_question(request),
+                       .timeout = timeout_,
+                       .on_answer = [this, waits](const AskedServer::Answer* got) {
+                         (*waits)(advice_of(got));
+                         return got != nullptr;  // an error of its own is an answer
+                       }})) {
+      metrics_.skipped.add();
+      (*waits)(std::nullopt);
     }
-  }
-  void on_end(net::HttpStreamId stream, Status status) override {
-    const auto known = calls_.find(stream);
-    Call call = std::move(known->second);
-    calls_.erase(known);
-    finish(std::move(call), status.has_value());
   }
 
  private:
-  struct Call {
-    Answer ask;  // empty: nobody waits
-    int status = 0;
-    std::string body;
-  };
-  void run() {
-    while (!stopping_.load()) {
-      for (Message& message : outbox_->take()) {
-        send(std::move(message));
-      }
-      streams_->turn(kTurn);
-    }
-  }
-
-  void send(Message message) {
-    if (message.method.empty()) {
-      message.ask(std::nullopt);
-      return;
-    }
-    const Duration timeout = message.ask ? config_.timeout : kTellTimeout;
-    auto started = streams_->start({.method = std::move(message.method),
-                                    .url = config_.url + message.path,
-                                    .headers = {{"Content-Type", "application/json"}},
-                                    .body = std::move(message.body)},
-                                   {.connect_timeout = timeout, .timeout = timeout});
-    Call call{.ask = std::move(message.ask)};
-    if (started) {
-      calls_.emplace(*started, std::move(call));
-    } else {
-      finish(std::move(call), false);
-    }
-  }
-
-  void finish(Call call, bool answered) {
-    note(answered);
-    if (!call.ask) {
-      metrics_.lost.add(answered ? 0 : 1);
-      return;
-    }
+  std::optional<Advice> advice_of(const AskedServer::Answer* got) {
     std::optional<Chosen> chosen;
-    if (answered && (call.status == 200 || call.status == 201)) {
-      chosen = parse_choice(call.body);
+    if (got != nullptr && (got->status == 200 || got->status == 201)) {
+      chosen = parse_choice(got->body);
     }
     if (!chosen) {
       metrics_.failures.add();
-      call.ask(std::nullopt);
-      return;
+      return std::nullopt;
     }
-    call.ask(Advice{
+    return Advice{
         .worker = chosen->worker,
         .overlap_blocks = chosen->overlap_tokens / chosen->block_size,
-        .booking = std::make_unique<Booking>(outbox_, metrics_.bookings, chosen->reservation)});
+        .booking = std::make_unique<Booking>(Teller(server_, metrics_), chosen->reservation)};
   }
 
-  /// Whether it can be asked at all. An error of its own is an answer.
-  void note(bool answered) {
-    failed_ = answered ? 0 : failed_ + 1;
-    if (failed_ == kFailuresMax) {
-      log::warn(kLogTarget, "the remote router does not answer; deciding here",
-                {{"url", config_.url}});
-    }
-    if (failed_ >= kFailuresMax) {
-      paused_until_.store((clock_.now() + kPause).time_since_epoch().count(),
-                          std::memory_order_relaxed);
-    }
-  }
-
-  const RemoteRouterConfig config_;
-  const Clock& clock_;
   const RemoteMetrics metrics_;
-  std::unique_ptr<net::HttpStreams> streams_;
-  FlatMap<net::HttpStreamId, Call> calls_;  // of the thread; bounded by streams
-  int failed_ = 0;                          // in a row; of the thread
-  std::atomic<int64_t> paused_until_{0};
-  std::atomic<bool> stopping_{false};
-  const std::shared_ptr<Outbox> outbox_;  // shared with bookings
-  net::Thread thread_;
+  const std::shared_ptr<AskedServer> server_;  // shared with bookings
+  const Duration timeout_;
 };
 
 }  // namespace
 
 Result<std::shared_ptr<RemoteRouter>> RemoteRouter::start(const RemoteRouterConfig& config,
                                                           const Clock& clock, Metrics& metrics) {
-  RemoteRouterConfig checked = config;
-  while (checked.url.ends_with('/')) {
-    checked.url.pop_back();
-  }
-  const bool is_http = checked.url.starts_with("http://") || checked.url.starts_with("https://");
-  if (!is_http || checked.timeout <= Duration::zero()) {
+  const std::string url = base_url(config.url);
+  if (url.empty() || config.timeout <= Duration::zero()) {
     return Error(
         Code::kInvalidArgument,
         fmt::format("router.url (flag --router-url) must be http://HOST:PORT, not '{}', and "
                     "router.url_timeout more than 0",
                     config.url));
   }
-  auto service = std::make_shared<Service>(std::move(checked), clock, metrics);
-  STATOR_CHECK(service->open());
-  return std::shared_ptr<RemoteRouter>(std::move(service));
+  STATOR_TRY(auto server,
+             AskedServer::start({.thread = "remote-router",
+                                 .url = url,
+                                 .log_target = "frontend::router",
+                                 .away = "the remote router does not answer; deciding here",
+                                 .open_max = kOpenMax},
+                                clock));
+  return std::make_shared<Service>(std::move(server), config.timeout, metrics);
 }
 
 }  // namespace stator::frontend

@@ -22,13 +22,10 @@ struct SharedCacheConfig {
 /// has, so that the router need not send a request where its prefix is (POST /check_blocks
 /// {"block_hashes":[…]} → {"ranges":[[first, behind last], …]}). It names no worker.
 ///
-/// One thread of its own. After kFailuresMax questions without an answer in a row it is not asked
-/// for kPause, so that a cache that is away costs no request its time. At most kAskedMax are open;
-/// further requests are decided without it.
+/// An AskedServer, with its pauses. At most kAskedMax questions are open; further requests are
+/// decided without it.
 class SharedCache : public router::Advisor {
  public:
-  static constexpr int kFailuresMax = 3;
-  static constexpr Duration kPause = std::chrono::seconds(1);
   static constexpr size_t kAskedMax = 4096;
 
   /// kInvalidArgument for a URL that cannot be one. `clock` and `metrics` outlive it.
