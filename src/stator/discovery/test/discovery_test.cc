@@ -15,6 +15,7 @@
 #include "stator/core/mutex.h"
 #include "stator/discovery/file_discovery.h"
 #include "stator/discovery/memory_discovery.h"
+#include "stator/discovery/test/note_log.h"
 #include "stator/discovery/test/temporary_folder.h"
 
 namespace stator::discovery {
@@ -32,37 +33,18 @@ InstanceRecord make_record(uint64_t worker, uint64_t incarnation = 1) {
   return record;
 }
 
-class Recorder final : public DiscoveryListener {
+class Recorder final : public DiscoveryListener, public NoteLog {
  public:
   void on_synced() override { note("synced"); }
-  void on_added(const InstanceRecord& record) override { note("added", record); }
-  void on_updated(const InstanceRecord& record) override { note("updated", record); }
-  void on_removed(const InstanceRecord& record) override { note("removed", record); }
-
-  bool wait_for(const std::string& line, int times = 1) {
-    MutexLock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(60), [&]() STATOR_REQUIRES(mutex_) {
-      return std::ranges::count(lines_, line) >= times;
-    });
-  }
-  std::vector<std::string> lines() {
-    const MutexLock lock(mutex_);
-    return lines_;
-  }
+  void on_added(const InstanceRecord& record) override { note_of("added", record); }
+  void on_updated(const InstanceRecord& record) override { note_of("updated", record); }
+  void on_removed(const InstanceRecord& record) override { note_of("removed", record); }
 
  private:
-  void note(const std::string& what, const InstanceRecord& record) {
+  void note_of(const std::string& what, const InstanceRecord& record) {
     note(what + " " + to_string(record.key.worker) + "." + to_string(record.incarnation) + " " +
          std::string(to_string(record.state)));
   }
-  void note(std::string line) {
-    const MutexLock lock(mutex_);
-    lines_.push_back(std::move(line));
-    changed_.notify_all();
-  }
-  Mutex mutex_;
-  std::condition_variable_any changed_;
-  std::vector<std::string> lines_ STATOR_GUARDED_BY(mutex_);
 };
 
 enum class Backend : uint8_t { kMemory, kFile };

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class EndpointsTest : public ::testing::Test {
+class EndpointsTest : public CatalogTest {
  protected:
   static discovery::InstanceRecord worker(uint64_t id) {
     discovery::InstanceRecord record;
@@ -45,16 +45,6 @@ class EndpointsTest : public ::testing::Test {
     EXPECT_TRUE(ask(exchange));
     return {exchange.status, exchange.text};
   }
-  SimClock clock_;
-  Metrics metrics_;
-  FrontendConfig config_;
-  router::ReceiptLog receipts_;
-  ModelCatalog catalog_{
-      {},
-      {.resolve_path = [](const std::string& path) { return Result<std::string>(path); }},
-      clock_,
-      metrics_,
-      receipts_};
   Stage stage_ = Stage::kServing;
   bool client_is_local_ = true;
 };

@@ -149,4 +149,19 @@ class PrepareFixture : public ::testing::Test {
   std::shared_ptr<ServedModel> model_ = demo_model();
 };
 
+/// A catalog of models that are named by their folders, and what it stands on.
+class CatalogTest : public ::testing::Test {
+ protected:
+  SimClock clock_;
+  Metrics metrics_;
+  FrontendConfig config_;
+  router::ReceiptLog receipts_;
+  ModelCatalog catalog_{
+      {},
+      {.resolve_path = [](const std::string& path) { return Result<std::string>(path); }},
+      clock_,
+      metrics_,
+      receipts_};
+};
+
 }  // namespace stator::frontend

@@ -13,7 +13,7 @@ namespace stator::frontend {
 namespace {
 
 /// A queue on a running shard, with a pool of one thread. Test code runs on the loop by `on_loop`.
-class PreparationQueueTest : public ::testing::Test, public PreparationListener {
+class PreparationQueueTest : public CatalogTest, public PreparationListener {
  protected:
   void SetUp() override {
     config_.inline_body_bytes_max = 100;
@@ -73,16 +73,6 @@ class PreparationQueueTest : public ::testing::Test, public PreparationListener 
     });
   }
 
-  SimClock clock_;
-  Metrics metrics_;
-  FrontendConfig config_;
-  router::ReceiptLog receipts_;
-  ModelCatalog catalog_{
-      {},
-      {.resolve_path = [](const std::string& path) { return Result<std::string>(path); }},
-      clock_,
-      metrics_,
-      receipts_};
   PromptEncoder encoder_{config_, clock_, metrics_, nullptr};
   net::ShardSet shards_{1, clock_, metrics_};
   net::ComputePool pool_{{.threads = 1, .tasks_max = 3}, clock_, metrics_};

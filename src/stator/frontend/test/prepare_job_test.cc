@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class PrepareJobTest : public ::testing::Test {
+class PrepareJobTest : public CatalogTest {
  protected:
   void SetUp() override {
     discovery::ModelCard card;
@@ -40,16 +40,6 @@ class PrepareJobTest : public ::testing::Test {
     return std::get<api::ApiError>(job.outcome).code();
   }
 
-  SimClock clock_;
-  Metrics metrics_;
-  FrontendConfig config_;
-  router::ReceiptLog receipts_;
-  ModelCatalog catalog_{
-      {},
-      {.resolve_path = [](const std::string& path) { return Result<std::string>(path); }},
-      clock_,
-      metrics_,
-      receipts_};
   PromptEncoder encoder_{config_, clock_, metrics_, nullptr};
 };
 

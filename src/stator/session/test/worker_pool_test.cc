@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "stator/discovery/memory_discovery.h"
+#include "stator/discovery/test/note_log.h"
 #include "stator/session/test/worker_harness.h"
 
 namespace stator::session {
@@ -15,7 +16,7 @@ using test::key;
 using test::make_request;
 using testing::ElementsAre;
 
-class PoolRecorder final : public WorkerPoolListener {
+class PoolRecorder final : public WorkerPoolListener, public discovery::NoteLog {
  public:
   void on_synced() override { note("synced"); }
   void on_worker_added(const discovery::InstanceRecord& record) override {
@@ -25,27 +26,6 @@ class PoolRecorder final : public WorkerPoolListener {
     note("updated " + std::string(to_string(record.state)));
   }
   void on_worker_removed(WorkerId /*worker*/) override { note("removed"); }
-
-  bool wait_for(const std::string& line, int times = 1) {
-    MutexLock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(60), [&]() STATOR_REQUIRES(mutex_) {
-      return std::ranges::count(lines_, line) >= times;
-    });
-  }
-  std::vector<std::string> lines() {
-    const MutexLock lock(mutex_);
-    return lines_;
-  }
-
- private:
-  void note(std::string line) {
-    const MutexLock lock(mutex_);
-    lines_.push_back(std::move(line));
-    changed_.notify_all();
-  }
-  Mutex mutex_;
-  std::condition_variable_any changed_;
-  std::vector<std::string> lines_ STATOR_GUARDED_BY(mutex_);
 };
 
 class WorkerPoolTest : public testing::Test {

@@ -7,7 +7,7 @@
 
 #include <sstream>
 
-#include "stator/lab/simulator/trace_format.h"
+#include "stator/lab/simulator/test/read_trace.h"
 
 namespace stator::simulator {
 namespace {
@@ -39,19 +39,11 @@ std::string line(const Row& row) {
       kEpoch + row.received, row.block, row.hashes);
 }
 
-Result<std::vector<TraceRequest>> read_all(const std::string& text) {
-  std::istringstream input(text);
-  STATOR_TRY(const auto trace, open_trace(input, {.name = "t"}));
-  EXPECT_EQ(trace->block_tokens(), 16);
-  std::vector<TraceRequest> requests;
-  TraceRequest request;
-  while (true) {
-    STATOR_TRY(const bool found, trace->next(request));
-    if (!found) {
-      return requests;
-    }
-    requests.push_back(request);
-  }
+TEST(CapturedTrace, SaysHowManyTokensABlockHas) {
+  std::istringstream input(line({.id = "a", .ended = 10, .block = 48}));
+  const auto trace = open_trace(input, {});
+  ASSERT_TRUE(trace.has_value()) << trace.error().message();
+  EXPECT_EQ((*trace)->block_tokens(), 48);
 }
 
 TEST(CapturedTrace, RequestsArriveInTheOrderInWhichTheyWereReceived) {
@@ -93,13 +85,13 @@ TEST(CapturedTrace, AgentsWaitForWhatTheyWaitedForThen) {
 TEST(CapturedTrace, NamesWhatIsWrong) {
   const std::string good = line({.id = "a"});
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {line({.id = "a"}), "t:2: request_id: must be there, once"},
-      {line({.id = "b", .block = 32}), "t:2: trace_block_size: must be the same in all rows"},
-      {line({.id = "b", .agent = R"("session_id":"s")"}), "t:2: agent_context: must be in all"},
-      {line({.id = "b", .hashes = "1"}), "t:2: input_sequence_hashes: 1 hashes of 16 tokens"},
-      {R"({"event":{"event_type":"request_end"}})", "t:2: request: must be an object"},
-      {R"({"event":{}})", "t:2: event_type: must be there"},
-      {"{", "t:2: line: not JSON"},
+      {line({.id = "a"}), "trace:2: request_id: must be there, once"},
+      {line({.id = "b", .block = 32}), "trace:2: trace_block_size: must be the same in all rows"},
+      {line({.id = "b", .agent = R"("session_id":"s")"}), "trace:2: agent_context: must be in all"},
+      {line({.id = "b", .hashes = "1"}), "trace:2: input_sequence_hashes: 1 hashes of 16 tokens"},
+      {R"({"event":{"event_type":"request_end"}})", "trace:2: request: must be an object"},
+      {R"({"event":{}})", "trace:2: event_type: must be there"},
+      {"{", "trace:2: line: not JSON"},
   };
   for (const auto& [bad, message] : cases) {
     const auto requests = read_all(good + bad + "\n");

@@ -4,9 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
-
-#include "stator/lab/simulator/trace_format.h"
+#include "stator/lab/simulator/test/read_trace.h"
 
 namespace stator::simulator {
 namespace {
@@ -14,21 +12,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using testing::HasSubstr;
-
-Result<std::vector<TraceRequest>> read_all(const std::string& text,
-                                           const TraceOptions& options = {}) {
-  std::istringstream input(text);
-  STATOR_TRY(const auto trace, open_trace(input, options));
-  std::vector<TraceRequest> requests;
-  TraceRequest request;
-  while (true) {
-    STATOR_TRY(const bool found, trace->next(request));
-    if (!found) {
-      return requests;
-    }
-    requests.push_back(request);
-  }
-}
 
 TEST(CsvTrace, ReadsAzureTraces) {
   const auto requests = read_all(

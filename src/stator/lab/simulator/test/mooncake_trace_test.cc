@@ -4,9 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
-
-#include "stator/lab/simulator/trace_format.h"
+#include "stator/lab/simulator/test/read_trace.h"
 
 namespace stator::simulator {
 namespace {
@@ -15,21 +13,6 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-Result<std::vector<TraceRequest>> read_all(const std::string& text, TraceOptions options = {}) {
-  std::istringstream input(text);
-  options.name = "t.jsonl";
-  STATOR_TRY(const auto trace, open_trace(input, options));
-  std::vector<TraceRequest> requests;
-  TraceRequest request;
-  while (true) {
-    STATOR_TRY(const bool found, trace->next(request));
-    if (!found) {
-      return requests;
-    }
-    requests.push_back(request);
-  }
-}
 
 TEST(MooncakeTrace, ReadsRequests) {
   const auto requests = read_all(
@@ -66,10 +49,10 @@ struct BadLine {
 TEST(MooncakeTrace, NamesLineAndFieldOfWhatIsWrong) {
   const std::string good = R"({"timestamp":5,"input_length":1,"output_length":1,"hash_ids":[1]})";
   const std::vector<BadLine> lines = {
-      {"{", "t.jsonl:2: line: not JSON"},
-      {"[1]", "t.jsonl:2: line: must be a JSON object"},
-      {"{}", "t.jsonl:2: input_length: must be a whole number"},
-      {R"({"input_length":1,"output_length":1})", "t.jsonl:2: timestamp: must be a number"},
+      {"{", "trace:2: line: not JSON"},
+      {"[1]", "trace:2: line: must be a JSON object"},
+      {"{}", "trace:2: input_length: must be a whole number"},
+      {R"({"input_length":1,"output_length":1})", "trace:2: timestamp: must be a number"},
       {R"({"timestamp":-1,"input_length":1,"output_length":1})", "timestamp: must be from 0"},
       {R"({"timestamp":1e30,"input_length":1,"output_length":1})", "timestamp: must be from 0"},
       {R"({"timestamp":"6","input_length":1,"output_length":1})", "timestamp: must be a number"},
@@ -94,7 +77,7 @@ TEST(MooncakeTrace, NamesLineAndFieldOfWhatIsWrong) {
       {R"({"timestamp":6,"input_length":1,"output_length":1,"strict_priority":-1})",
        "strict_priority: must be a number from 0"},
       {R"({"timestamp":4,"input_length":1,"output_length":1})",
-       "t.jsonl:2: timestamp: 4 ms is before the line above (5 ms)"},
+       "trace:2: timestamp: 4 ms is before the line above (5 ms)"},
   };
   for (const BadLine& bad : lines) {
     const auto requests = read_all(good + "\n" + bad.line + "\n");
