@@ -221,12 +221,20 @@ class Processes(unittest.TestCase):
         self.worker(str(MODEL_DIR), "--engine", "vllm", "--url", f"http://127.0.0.1:{proxy.server_address[1]}")
         self.wait_for_workers(1)
         headers, trace = self.trace(3)
-        status, _, data = ask(self.frontend.port, "POST", "/v1/chat/completions", CHAT, tracestate="v=1", **headers)
-        self.assertEqual(status, 200, data)
+        client = http.client.HTTPConnection("127.0.0.1", self.frontend.port, timeout=60)
+        self.addCleanup(client.close)
+        body = json.dumps(CHAT).encode()
+        client.putrequest("POST", "/v1/chat/completions")
+        for name, value in (("content-type", "application/json"), ("content-length", str(len(body))), *headers.items(), ("tracestate", "v=1 ,\tw=2"),
+                            ("TraceState", "x=3")):
+            client.putheader(name, value)
+        client.endheaders(body)
+        answer = client.getresponse()
+        self.assertEqual(answer.status, 200, answer.read())
         told = [(parent, state) for path, parent, state in seen if parent and trace in parent]
         self.assertEqual(len(told), 1, seen)
         decode = eventually(lambda: [s for s in self.found(trace) if s.name == "decode"], "the span")[0]
-        self.assertEqual(told[0], (f"00-{trace}-{decode.span_id.hex()}-01", "v=1"))
+        self.assertEqual(told[0], (f"00-{trace}-{decode.span_id.hex()}-01", "v=1,w=2,x=3"))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "stator/telemetry/trace_context.h"
+#include "stator/telemetry/trace_headers.h"
 
 namespace stator::frontend {
 namespace {
@@ -150,10 +150,9 @@ std::shared_ptr<const RequestContext> make_request_context(const net::HttpReques
   RequestContext context{.session = identity.session,
                          .parent_session = identity.parent,
                          .session_final = identity.final};
-  const std::string_view given = http.header("traceparent").value_or("");
-  if (telemetry::parse_traceparent(given)) {
-    context.traceparent = given;
-    context.tracestate = telemetry::check_tracestate(http.header("tracestate").value_or(""));
+  if (telemetry::TraceHeaders given = telemetry::read_trace_headers(http); given.parent) {
+    context.traceparent = given.traceparent;
+    context.tracestate = std::move(given.tracestate);
   }
   for (size_t i = 0; i < http.header_count(); ++i) {
     const net::HttpHeader header = http.header_at(i);

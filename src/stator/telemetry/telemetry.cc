@@ -10,6 +10,7 @@
 #include "stator/json/value.h"
 #include "stator/json/writer.h"
 #include "stator/telemetry/request_spans.h"
+#include "stator/telemetry/trace_headers.h"
 
 namespace stator::telemetry {
 namespace {
@@ -147,17 +148,18 @@ void Telemetry::begin(RequestFacts& facts, const net::HttpRequest& request, Time
   facts.x_request_id = id.size() <= kIdBytesMax ? id : std::string_view();
   facts.received = now;
   facts.received_wall = clock_.wall_now();
-  const auto given = parse_traceparent(request.header("traceparent").value_or(""));
-  if (!wants_spans() && !given) {
+  TraceHeaders given = read_trace_headers(request);
+  if (!wants_spans() && !given.parent) {
     return;
   }
   const MutexLock lock(mutex_);
-  if (given) {
-    facts.trace = *given;
-    facts.parent = given->span;
-    facts.trace_state = check_tracestate(request.header("tracestate").value_or(""));
+  if (given.parent) {
+    facts.trace = *given.parent;
+    facts.parent = given.parent->span;
+    facts.trace_state = std::move(given.tracestate);
   } else {
     fill(facts.trace.trace, random_);
+    facts.trace.random = true;
     facts.trace.sampled = random_.uniform() < config_.trace.sample_ratio;
   }
   fill(facts.trace.span, random_);

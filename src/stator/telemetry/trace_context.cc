@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stator/telemetry/trace_context.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <vector>
 
 #include "stator/text/hex.h"
 
@@ -10,7 +14,12 @@ namespace {
 
 constexpr size_t kBytes = 55;  // of version 00
 constexpr size_t kTracestateBytesMax = 512;
+constexpr size_t kMembersMax = 32;
+constexpr size_t kMemberBytesLong = 128;
+constexpr size_t kKeyBytesMax = 256;
+constexpr size_t kValueBytesMax = 256;
 constexpr unsigned char kSampledFlag = 1;
+constexpr unsigned char kRandomFlag = 2;
 
 bool read_byte(std::string_view text, size_t at, unsigned char& out) {
   const auto lower = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
@@ -42,6 +51,57 @@ void append_hex(std::string& out, const std::array<unsigned char, kSize>& bytes)
   out.append(text.data(), text.size());
 }
 
+bool key_begins(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+
+bool in_key(char c) {
+  return key_begins(c) || c == '_' || c == '-' || c == '*' || c == '/' || c == '@';
+}
+
+bool in_value(char c) {
+  return c >= ' ' && c <= '~' && c != ',' && c != '=';
+}
+
+/// `key=value`, without white space around it.
+bool is_member(std::string_view text) {
+  const size_t at = text.find('=');
+  if (at == std::string_view::npos || at == 0 || at > kKeyBytesMax || !key_begins(text[0])) {
+    return false;
+  }
+  const std::string_view value = text.substr(at + 1);
+  return std::ranges::all_of(text.substr(0, at), in_key) && !value.empty() &&
+         value.size() <= kValueBytesMax && value.back() != ' ' &&
+         std::ranges::all_of(value, in_value);
+}
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t");
+  return first == std::string_view::npos
+             ? std::string_view()
+             : text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+/// Takes whole members out until the rest fits.
+void shorten(std::vector<std::string_view>& members) {
+  size_t bytes = members.empty() ? 0 : members.size() - 1;
+  for (const std::string_view member : members) {
+    bytes += member.size();
+  }
+  const auto drop = [&](size_t index) {
+    bytes -= members[index].size() + 1;
+    members.erase(members.begin() + static_cast<std::ptrdiff_t>(index));
+  };
+  for (size_t i = members.size(); i-- > 0 && bytes > kTracestateBytesMax;) {
+    if (members[i].size() > kMemberBytesLong) {
+      drop(i);
+    }
+  }
+  while (bytes > kTracestateBytesMax) {
+    drop(members.size() - 1);
+  }
+}
+
 }  // namespace
 
 std::optional<TraceContext> parse_traceparent(std::string_view text) {
@@ -60,6 +120,7 @@ std::optional<TraceContext> parse_traceparent(std::string_view text) {
     return std::nullopt;
   }
   context.sampled = (flags & kSampledFlag) != 0;
+  context.random = (flags & kRandomFlag) != 0;
   return context;
 }
 
@@ -70,7 +131,9 @@ std::string format_traceparent(const TraceContext& context) {
   append_hex(out, context.trace);
   out += '-';
   append_hex(out, context.span);
-  out += context.sampled ? "-01" : "-00";
+  out += "-0";
+  out += static_cast<char>('0' + (context.sampled ? kSampledFlag : 0) +
+                           (context.random ? kRandomFlag : 0));
   return out;
 }
 
@@ -86,9 +149,24 @@ std::string to_hex(const SpanId& id) {
   return out;
 }
 
-std::string_view check_tracestate(std::string_view text) {
-  const bool visible = std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
-  return text.size() <= kTracestateBytesMax && visible ? text : std::string_view();
+std::string join_tracestate(std::span<const std::string_view> lines) {
+  std::vector<std::string_view> members;
+  for (std::string_view rest : lines) {
+    while (!rest.empty()) {
+      const size_t comma = std::min(rest.find(','), rest.size());
+      const std::string_view member = trimmed(rest.substr(0, comma));
+      rest.remove_prefix(std::min(comma + 1, rest.size()));
+      if (member.empty()) {
+        continue;
+      }
+      if (!is_member(member) || members.size() == kMembersMax) {
+        return {};
+      }
+      members.push_back(member);
+    }
+  }
+  shorten(members);
+  return fmt::format("{}", fmt::join(members, ","));
 }
 
 }  // namespace stator::telemetry

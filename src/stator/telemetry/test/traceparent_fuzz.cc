@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "stator/core/assert.h"
@@ -13,6 +15,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto again = telemetry::parse_traceparent(telemetry::format_traceparent(*context));
     STATOR_ASSERT(again == context, "what was read is written so that it reads the same");
   }
-  STATOR_ASSERT(telemetry::check_tracestate(text).size() <= 512, "bounded");
+  const size_t half = size / 2;
+  const std::string joined =
+      telemetry::join_tracestate(std::array{text.substr(0, half), text.substr(half)});
+  STATOR_ASSERT(joined.size() <= 512, "bounded");
+  STATOR_ASSERT(telemetry::join_tracestate(std::array<std::string_view, 1>{joined}) == joined,
+                "what is passed on is passed on by the next");
   return 0;
 }
