@@ -13,8 +13,8 @@ void describe(ConfigSchema& schema, AccessConfig& config) {
               "concurrent=N weight=N`, * for tenants that have no line; reloaded when it changes",
               {.flag = "tenants"});
   schema.text("access.jwt_jwks", config.jwks,
-              "file or https:// URL of the JSON Web Key Set that signs clients' tokens (RS256, "
-              "ES256, EdDSA); with it a token does instead of a key",
+              "file or https:// URL of the JSON Web Key Set that signs clients' tokens (RS256 to "
+              "PS512, ES256 to ES512, EdDSA); with it a token does instead of a key",
               {.flag = "jwt-jwks"});
   schema.text("access.jwt_issuer", config.jwt_issuer,
               "tokens must be by this issuer (iss), empty = any that the keys sign",

@@ -33,14 +33,34 @@ std::string number_of(void* key, const char* name, int bytes = 0) {
   return encode_base64url(out);
 }
 
+bool is_rsa(std::string_view algorithm) {
+  return algorithm.starts_with("RS") || algorithm.starts_with("PS");
+}
+
+/// Of a coordinate; 0 for other kinds of keys.
+int curve_bytes(std::string_view algorithm) {
+  return algorithm == "ES256" ? 32 : algorithm == "ES384" ? 48 : algorithm == "ES512" ? 66 : 0;
+}
+
+const char* curve_name(std::string_view algorithm) {
+  return algorithm == "ES256" ? "P-256" : algorithm == "ES384" ? "P-384" : "P-521";
+}
+
+const EVP_MD* digest_of(std::string_view algorithm) {
+  return algorithm == "EdDSA"         ? nullptr
+         : algorithm.ends_with("256") ? EVP_sha256()
+         : algorithm.ends_with("384") ? EVP_sha384()
+                                      : EVP_sha512();
+}
+
 }  // namespace
 
 JwtSigner::JwtSigner(std::string_view algorithm, std::string_view key_id)
     : algorithm_(algorithm),
       key_id_(key_id),
-      key_(algorithm == "RS256"   ? EVP_RSA_gen(2048)
-           : algorithm == "ES256" ? EVP_EC_gen("P-256")
-                                  : EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519")) {
+      key_(is_rsa(algorithm)            ? EVP_RSA_gen(2048)
+           : curve_bytes(algorithm) > 0 ? EVP_EC_gen(curve_name(algorithm))
+                                        : EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519")) {
   STATOR_ASSERT(key_ != nullptr, "OpenSSL makes keys");
 }
 
@@ -50,13 +70,14 @@ JwtSigner::~JwtSigner() {
 
 std::string JwtSigner::jwk() const {
   std::string parts;
-  if (algorithm_ == "RS256") {
+  const int bytes = curve_bytes(algorithm_);
+  if (is_rsa(algorithm_)) {
     parts = fmt::format(R"("kty":"RSA","n":"{}","e":"{}")", number_of(key_, OSSL_PKEY_PARAM_RSA_N),
                         number_of(key_, OSSL_PKEY_PARAM_RSA_E));
-  } else if (algorithm_ == "ES256") {
-    parts = fmt::format(R"("kty":"EC","crv":"P-256","x":"{}","y":"{}")",
-                        number_of(key_, OSSL_PKEY_PARAM_EC_PUB_X, 32),
-                        number_of(key_, OSSL_PKEY_PARAM_EC_PUB_Y, 32));
+  } else if (bytes > 0) {
+    parts = fmt::format(R"("kty":"EC","crv":"{}","x":"{}","y":"{}")", curve_name(algorithm_),
+                        number_of(key_, OSSL_PKEY_PARAM_EC_PUB_X, bytes),
+                        number_of(key_, OSSL_PKEY_PARAM_EC_PUB_Y, bytes));
   } else {
     std::array<unsigned char, 32> raw{};
     size_t size = raw.size();
@@ -65,6 +86,12 @@ std::string JwtSigner::jwk() const {
                         encode_base64url({reinterpret_cast<const char*>(raw.data()), raw.size()}));
   }
   return fmt::format(R"({{"kid":"{}","use":"sig","alg":"{}",{}}})", key_id_, algorithm_, parts);
+}
+
+std::string JwtSigner::key_set_of_any_algorithm() const {
+  std::string text = key_set();
+  const std::string named = fmt::format(R"("alg":"{}",)", algorithm_);
+  return text.erase(text.find(named), named.size());
 }
 
 std::string JwtSigner::sign(std::string_view claims) const {
@@ -77,18 +104,23 @@ std::string JwtSigner::sign(std::string_view header, std::string_view claims) co
                                                                    EVP_MD_CTX_free);
   const auto* const bytes = reinterpret_cast<const unsigned char*>(text.data());
   size_t size = 0;
-  EVP_DigestSignInit(context.get(), nullptr, algorithm_ == "EdDSA" ? nullptr : EVP_sha256(),
-                     nullptr, as_key(key_));
+  EVP_PKEY_CTX* details = nullptr;  // the context's
+  EVP_DigestSignInit(context.get(), &details, digest_of(algorithm_), nullptr, as_key(key_));
+  if (algorithm_.starts_with("PS")) {
+    EVP_PKEY_CTX_set_rsa_padding(details, RSA_PKCS1_PSS_PADDING);
+    EVP_PKEY_CTX_set_rsa_pss_saltlen(details, RSA_PSS_SALTLEN_DIGEST);
+  }
   EVP_DigestSign(context.get(), nullptr, &size, bytes, text.size());
   std::vector<unsigned char> signature(size);
   EVP_DigestSign(context.get(), signature.data(), &size, bytes, text.size());
   std::string out(reinterpret_cast<const char*>(signature.data()), size);
-  if (algorithm_ == "ES256") {
+  if (const int half = curve_bytes(algorithm_); half > 0) {
     const unsigned char* at = signature.data();
     ECDSA_SIG* pair = d2i_ECDSA_SIG(nullptr, &at, static_cast<long>(size));
-    out.assign(64, '\0');
-    BN_bn2binpad(ECDSA_SIG_get0_r(pair), reinterpret_cast<unsigned char*>(out.data()), 32);
-    BN_bn2binpad(ECDSA_SIG_get0_s(pair), reinterpret_cast<unsigned char*>(out.data()) + 32, 32);
+    out.assign(static_cast<size_t>(2 * half), '\0');
+    auto* const begin = reinterpret_cast<unsigned char*>(out.data());
+    BN_bn2binpad(ECDSA_SIG_get0_r(pair), begin, half);
+    BN_bn2binpad(ECDSA_SIG_get0_s(pair), begin + half, half);
     ECDSA_SIG_free(pair);
   }
   return text + "." + encode_base64url(out);

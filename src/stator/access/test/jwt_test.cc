@@ -25,18 +25,35 @@ JwkSet keys_of(const std::string& text) {
 }
 
 TEST(Jwt, HoldsForEveryAlgorithm) {
-  for (const std::string_view algorithm : {"RS256", "ES256", "EdDSA"}) {
+  for (const std::string_view algorithm :
+       {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}) {
     const JwtSigner signer(algorithm, "k1");
     const JwkSet keys = keys_of(signer.key_set());
+    const std::string token = signer.sign(kGood);
 
-    const auto claims = keys.verify(signer.sign(kGood), {}, kNow);
+    const auto claims = keys.verify(token, {}, kNow);
 
     ASSERT_TRUE(claims) << algorithm << claims.error().message();
+    EXPECT_TRUE(keys_of(signer.key_set_of_any_algorithm()).verify(token, {}, kNow)) << algorithm;
+    EXPECT_FALSE(keys.verify(token.substr(0, token.size() - 8), {}, kNow)) << algorithm;
     EXPECT_EQ(claims->tenant, "acme");
     EXPECT_EQ(claims->subject, "bob");
     EXPECT_EQ(claims->role, Role::kUser);
     EXPECT_EQ(claims->expires, kNow + std::chrono::seconds(60));
   }
+}
+
+TEST(Jwt, AKeyThatNamesItsAlgorithmIsForNoOther) {
+  const JwtSigner signer("PS256", "k1");
+  const std::string other = signer.sign(R"({"alg":"RS256","kid":"k1"})", kGood);
+
+  const auto named = keys_of(signer.key_set()).verify(other, {}, kNow);
+  const auto any = keys_of(signer.key_set_of_any_algorithm()).verify(other, {}, kNow);
+
+  ASSERT_FALSE(named);
+  EXPECT_THAT(named.error().message(), HasSubstr("algorithm"));
+  ASSERT_FALSE(any);
+  EXPECT_THAT(any.error().message(), HasSubstr("signature"));
 }
 
 TEST(Jwt, ReadsRoleAndTenantFromTheirClaims) {
@@ -85,6 +102,8 @@ TEST(Jwt, RefusesWhatDoesNotHold) {
            std::pair{signer.sign(R"({"alg":"ES256","kid":"k1","crit":["b64"]})",
                                  with(R"("exp":1700000060)")),
                      "header"},
+           std::pair{signer.sign(with(R"("exp":1700000060,"exp":1)")),
+                     "expired"},  // the last counts
            std::pair{std::string("ey.ey"), "no signed"},
            std::pair{good + ".x", "no signed"},
        }) {
@@ -111,10 +130,12 @@ TEST(Jwt, SaysWhenItDoesNotKnowTheKey) {
 TEST(JwkSet, PassesOverWhatItCannotUse) {
   const JwtSigner signer("RS256", "k1");
 
-  EXPECT_EQ(keys_of(R"({"keys":[{"kty":"oct","k":"AAAA"},{"kty":"EC","crv":"P-521"},)" +
-                    signer.jwk() + "]}")
-                .size(),
-            1U);
+  EXPECT_EQ(
+      keys_of(
+          R"({"keys":[{"kty":"oct","k":"AAAA"},{"kty":"EC","crv":"P-521"},{"kty":"EC","crv":"secp256k1"},)" +
+          signer.jwk() + "]}")
+          .size(),
+      1U);
   for (const std::string_view text :
        {"[]", "{}", R"({"keys":[]})", R"({"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]})", "{"}) {
     const auto set = JwkSet::parse(text);
