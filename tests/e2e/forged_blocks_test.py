@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prompts whose KV blocks have the 64-bit hashes of another client's blocks: its answer stays what it is."""
 
+import tempfile
 import unittest
 
 from stator_process import MODEL, ROOT, Serve
@@ -62,6 +63,22 @@ class ForgedBlocks(unittest.TestCase):
     def test_blocks_of_32_tokens(self):
         self.serve("cpu", "--block-size", "32")
         self.check(0, 32, LONG[1])
+
+    def test_wherever_evicted_blocks_are_kept(self):
+        """The forged block leaves the device for another tier; the victim's block is looked for there."""
+        with tempfile.TemporaryDirectory() as folder:
+            for tier, flags in (("host", ("--kv-host-bytes", "64MiB")), ("disk", ("--kv-disk", f"{folder}/disk", "--kv-disk-bytes", "64MiB")),
+                                ("object", ("--kv-object", f"file://{folder}/object"))):
+                with self.subTest(tier):
+                    self.serve("cpu", "--kv-cache-bytes", "1200KiB", *flags)  # 18 blocks
+                    clean, _ = self.ask(cache_salt="nobody else's")
+                    self.attack(FIRST[0], SECOND[1])
+                    for other in range(10):
+                        self.attack([10 + 100 * other + token for token in range(100)])
+                    self.assertGreater(self.http.metric("stator_kv_evictions_total", tier="device"), 20)
+                    self.assertEqual(self.ask(), (clean, 16))
+                    self.assertEqual(self.ask(), (clean, 32))
+                    self.deployment.close()
 
     def test_salts_keep_them_apart_too(self):
         self.serve("sim")

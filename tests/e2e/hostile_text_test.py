@@ -5,6 +5,7 @@
 import http.client
 import itertools
 import json
+import os
 import random
 import socket
 import struct
@@ -20,7 +21,7 @@ INVERSE = pow(MULTIPLIER, -1, 2**64)
 SEED = 0xC70F6907
 BLOCKS = 4
 VARIANTS = 16
-KEYS = 30_000
+KEYS = int(os.environ.get("STATOR_ATTACK_KEYS", "30000"))  # scripts/attack.sh long: 60,000
 
 
 def mixed(word):
@@ -33,8 +34,8 @@ def unmixed(word):
     return (word ^ word >> 47) * INVERSE & MASK
 
 
-def colliding_keys():
-    """30,000 keys of 64 characters with one hash: block by block, 16 ways from each state to the next."""
+def colliding_keys(count=KEYS):
+    """`count` keys of 64 characters with one hash: block by block, 16 ways from each state to the next."""
     source = random.Random(7)
     state = SEED ^ (16 * BLOCKS * MULTIPLIER & MASK)
     blocks = []
@@ -49,7 +50,7 @@ def colliding_keys():
                 ways.append(struct.pack("<QQ", first, second).decode())
         blocks.append(ways)
         state = target
-    return ["".join(parts) for parts in itertools.islice(itertools.product(*blocks), KEYS)]
+    return ["".join(parts) for parts in itertools.islice(itertools.product(*blocks), count)]
 
 
 def chat_with_members(keys):
