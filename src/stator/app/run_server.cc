@@ -2,6 +2,7 @@
 #include "stator/app/run_server.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -47,6 +48,15 @@ Result<discovery::KubeDiscoveryOptions> kube_discovery_options(std::string space
   }
   options.space = space.empty() ? options.client.access.space : std::move(space);
   return options;
+}
+
+/// A long prompt needs a megabyte or two while it is prepared. What is given back stays with
+/// the process, up to so much per thread: else each such prompt pays for the kernel's clean pages.
+void keep_freed_memory() {
+  constexpr int kLargeBytes = 1 << 20;  // from here on a mapping of its own
+  constexpr int kKeptBytes = 4 << 20;
+  mallopt(M_MMAP_THRESHOLD, kLargeBytes);
+  mallopt(M_TRIM_THRESHOLD, kKeptBytes);
 }
 
 /// Once per start, when anybody on the network may use what is served.
@@ -109,6 +119,7 @@ Result<std::unique_ptr<discovery::Discovery>> open_discovery(const Settings& set
 
 Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings& settings,
                                                                  Clock& clock, Metrics& metrics) {
+  keep_freed_memory();
   auto process = std::unique_ptr<FrontendProcess>(new FrontendProcess(settings));
   STATOR_CHECK(set_histogram_buckets(settings.frontend.histograms, settings.frontend.metrics_prefix,
                                      metrics));

@@ -2,6 +2,7 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 #include <string>
@@ -23,6 +24,20 @@ constexpr uint64_t kValuesPerStep = 4;
 constexpr uint64_t kBytesPerStep = 1024;
 // Escapes between two looks at the meter.
 constexpr uint32_t kEscapesPerStep = 16;
+
+/// By the character behind the backslash; zero where it is none, or `u`.
+constexpr auto kMeaningOfEscape = [] {
+  std::array<char, 256> meaning{};
+  meaning['"'] = '"';
+  meaning['\\'] = '\\';
+  meaning['/'] = '/';
+  meaning['b'] = '\b';
+  meaning['f'] = '\f';
+  meaning['n'] = '\n';
+  meaning['r'] = '\r';
+  meaning['t'] = '\t';
+  return meaning;
+}();
 
 /// One pass, recursive descent; strings without escapes are not copied.
 class Reader {
@@ -61,7 +76,7 @@ class Reader {
   Value read_dict(int depth);
   std::string_view read_string();
   std::string_view read_escaped(size_t start);
-  std::string_view read_escape();
+  std::string_view read_code_point();
   size_t string_end(size_t at) const;
   static char* append_run(char* out, std::string_view run) {
     return std::ranges::copy(run, out).out;  // unlike memcpy it takes nothing to nowhere
@@ -139,21 +154,26 @@ std::string_view Reader::read_string() {
   return read_escaped(start);
 }
 
-/// Of the string that byte `at` is in: its quote, or what must not be there.
+/// Of the string that byte `at` is in: its quote, or the end of the text.
 size_t Reader::string_end(size_t at) const {
+  const size_t begin = at;
   while (true) {
-    at = detail::plain_run_end(json_, at);
-    if (at >= json_.size() || json_[at] != '\\') {
-      return at;
+    const size_t quote = std::min(json_.find('"', at), json_.size());
+    size_t backslashes = 0;
+    while (quote - backslashes > begin && json_[quote - backslashes - 1] == '\\') {
+      ++backslashes;
     }
-    at = std::min(at + 2, json_.size());
+    if (quote == json_.size() || backslashes % 2 == 0) {
+      return quote;
+    }
+    at = quote + 1;
   }
 }
 
-/// Into the arena at once: prompts are long.
+/// Into the arena at once: prompts are long, and code has an escape every few bytes.
 std::string_view Reader::read_escaped(size_t start) {
   const size_t bytes_max = string_end(at_) - start;  // no escape is shorter than what it stands for
-  char* const text = arena_.array<char>(bytes_max);
+  char* const text = arena_.array<char>(bytes_max + detail::kScanBytes);
   char* out = append_run(text, json_.substr(start, at_ - start));
   uint32_t escapes = 0;
   while (peek() != '"') {
@@ -165,12 +185,18 @@ std::string_view Reader::read_escaped(size_t start) {
       fail_here("a control character in a string");
     }
     ++at_;
-    out = append_run(out, read_escape());
-    const size_t end = detail::plain_run_end(json_, at_);
-    charge((end - at_) / kBytesPerStep);
-    out = append_run(out, json_.substr(at_, end - at_));
+    const char plain = kMeaningOfEscape[static_cast<unsigned char>(peek())];
+    if (plain != '\0') {
+      *out++ = plain;
+      ++at_;
+    } else {
+      out = append_run(out, read_code_point());
+    }
+    const size_t end = detail::copy_plain_run(json_, at_, out);
+    out += end - at_;
     at_ = end;
   }
+  charge((at_ - start) / kBytesPerStep);
   ++at_;
   return {text, static_cast<size_t>(out - text)};
 }
@@ -187,18 +213,10 @@ char32_t Reader::read_hex4() {
   return value;
 }
 
-/// What the escape stands for; valid until the next one.
-std::string_view Reader::read_escape() {
-  static constexpr std::string_view kNames = "\"\\/bfnrt";
-  static constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
-  const char name = peek();
-  if (name != 'u') {
-    const size_t found = name == '\0' ? std::string_view::npos : kNames.find(name);
-    if (found == std::string_view::npos) {
-      fail_here("an unknown escape");
-    }
-    ++at_;
-    return kMeanings.substr(found, 1);
+/// What `uXXXX` stands for; valid until the next one.
+std::string_view Reader::read_code_point() {
+  if (peek() != 'u') {
+    fail_here("an unknown escape");
   }
   ++at_;
   char32_t point = read_hex4();
