@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
 
 #include "stator/api/detail/chat_reader.h"
 #include "stator/api/detail/field_names.h"
+#include "stator/api/detail/tool_choice.h"
 #include "stator/api/field_table.h"
 #include "stator/api/generate_reader.h"
 #include "stator/api/parse_body.h"
@@ -21,6 +21,7 @@ struct Reader {
 
   bool logprobs = false;
   std::optional<uint32_t> top_logprobs = {};
+  ToolChoiceInput tool_choice = {};
 };
 
 void read_logprobs(Reader& r, const Path& path) {
@@ -61,76 +62,9 @@ void read_ignored_object(Reader& r, const Path& path) {
   }
 }
 
-// ---- tool_choice
-
-void read_tool_choice_word(Reader& r, const Path& path) {
-  using enum ToolChoice::Kind;
-  const auto word = r.in.string(path);
-  if (!word) {
-    return;
-  }
-  if (*word == "none") {
-    r.request.tool_choice.kind = kNone;
-  } else if (*word == "auto") {
-    r.request.tool_choice.kind = kAuto;
-  } else if (*word == "required") {
-    r.request.tool_choice.kind = kRequired;
-    require_guided_decoding(r.common, path);
-  } else {
-    r.in.violation(path, "must be none, auto, required or an object naming a function");
-  }
-}
-
-void read_tool_choice_object(Reader& r, const Path& path) {
-  std::string type;
-  std::string name;
-  r.in.object(path, [&](std::string_view key, const Path& member) {
-    if (key == "type") {
-      type = r.in.string(member).value_or("");
-    } else if (key == "function") {
-      r.in.object(member, [&](std::string_view inner, const Path& inner_path) {
-        if (inner == "name") {
-          name = r.in.string(inner_path).value_or("");
-        } else {
-          r.in.skip();
-        }
-      });
-    } else {
-      r.in.skip();
-    }
-  });
-  if (type == "custom" || type == "allowed_tools") {
-    r.in.unsupported(Path(path, "type"), "other than \"function\" is not supported");
-    return;
-  }
-  if (type != "function") {
-    r.in.violation(Path(path, "type"), "must be \"function\"");
-    return;
-  }
-  if (name.empty()) {
-    const Path function(path, "function");
-    r.in.violation(Path(function, "name"), "is required");
-    return;
-  }
-  r.request.tool_choice = {ToolChoice::Kind::kNamed, std::move(name)};
-  require_guided_decoding(r.common, path);
-}
-
 void read_tool_choice(Reader& r, const Path& path) {
-  r.request.tool_choice = {};
-  switch (r.in.peek()) {
-    case json::Kind::kString:
-      read_tool_choice_word(r, path);
-      return;
-    case json::Kind::kObject:
-      read_tool_choice_object(r, path);
-      return;
-    case json::Kind::kNull:
-      r.in.skip();
-      return;
-    default:
-      r.in.type_error(path, "a string or an object");
-  }
+  r.tool_choice = {};
+  read_chat_tool_choice(r.in, path, r.tool_choice);
 }
 
 constexpr auto kFields = std::to_array<Field<Reader>>({
@@ -147,22 +81,6 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
 });
 static_assert(is_sorted_table<Reader>(kFields));
 
-// ---- rules between fields
-
-void check_tool_choice(Reader& r) {
-  const ToolChoice& choice = r.request.tool_choice;
-  const std::vector<std::string>& names = r.request.chat.tool_names;
-  const Path path("tool_choice");
-  if (choice.kind == ToolChoice::Kind::kRequired && names.empty()) {
-    r.in.violation(path, "required needs non-empty tools");
-  }
-  if (choice.kind == ToolChoice::Kind::kNamed &&
-      std::ranges::find(names, choice.name) == names.end()) {
-    r.in.violation(path, fmt::format("names a function that is not in tools: {}",
-                                     choice.name.substr(0, kMaxToolNameBytes)));
-  }
-}
-
 void finish(Reader& r) {
   GenerateOptions& options = r.request.options;
   finish_generate_options(r.common);
@@ -176,7 +94,7 @@ void finish(Reader& r) {
   if (r.logprobs) {
     options.sampling.logprobs = r.top_logprobs.value_or(0);
   }
-  check_tool_choice(r);
+  finish_chat_tool_choice(r.common, r.request, r.tool_choice);
 }
 
 ApiStatus read_chat_request(FieldReader& in, ChatRequest& request, const ParseLimits& limits) {

@@ -6,6 +6,7 @@
 
 #include "stator/api/detail/chat_reader.h"
 #include "stator/api/detail/responses_reader.h"
+#include "stator/api/detail/tool_choice.h"
 #include "stator/json/writer.h"
 
 namespace stator::api {
@@ -208,25 +209,6 @@ void read_tool(Reader& r, const Path& path) {
   }
 }
 
-/// Keeps the tools of `names` only.
-void restrict_tools(Reader& r, const std::vector<std::string>& names) {
-  ChatInput& chat = r.request.chat.chat;
-  FieldReader tools(chat.tools_json, r.depth_max);
-  std::string kept;
-  size_t index = 0;
-  tools.array(Path("tools"), [&](size_t, const Path& path) {
-    const auto raw = tools.any(path);
-    if (raw && std::ranges::find(names, chat.tool_names[index++]) != names.end()) {
-      kept += kept.empty() ? "[" : ",";
-      kept += *raw;
-    }
-  });
-  chat.tools_json = kept.empty() ? std::string() : kept + "]";
-  std::erase_if(chat.tool_names, [&](const std::string& name) {
-    return std::ranges::find(names, name) == names.end();
-  });
-}
-
 struct Choice {
   std::string type;
   std::string name;
@@ -334,7 +316,7 @@ void finish_tool_choice(ResponsesReader& reader) {
     for (const std::string& name : choice.allowed) {
       require_known(reader, Path(path, "tools"), name);
     }
-    restrict_tools(reader, choice.allowed);
+    restrict_tools(reader.request.chat.chat, choice.allowed, reader.depth_max);
     choose_word(reader, Path(path, "mode"), choice.mode.empty() ? "auto" : choice.mode);
   } else if (!is_builtin_tool(choice.type)) {
     reader.in.violation(Path(path, "type"), "must be function, custom or allowed_tools");

@@ -442,7 +442,7 @@ TEST(ChatRequest, AnswersNotImplementedForKnownButMissing) {
        "tool_choice", "needs guided decoding"},
       {R"("tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice",
        "needs guided decoding"},
-      {R"("tool_choice":{"type":"allowed_tools"})", "tool_choice.type", "is not supported"},
+      {R"("tool_choice":{"type":"custom"})", "tool_choice.type", "is not supported"},
       {R"("response_format":{"type":"json_object"})", "response_format", "needs guided decoding"},
       {R"("response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{}}})",
        "response_format", "needs guided decoding"},
