@@ -89,9 +89,7 @@ bool EbnfParser::tokenize() {
       }
     } else if (scan_.skip("(=")) {
       return scan_.fail(begin, "look-ahead is not supported: leave (= …) out");
-    } else if (c == '.') {
-      return scan_.fail(begin, "`.` is not understood by every engine: write [^\\n]");
-    } else if (std::string_view("()|*+?").contains(c)) {
+    } else if (std::string_view("()|*+?.").contains(c)) {
       scan_.advance(1);
       push(c, begin);
     } else {
@@ -114,10 +112,17 @@ bool EbnfParser::tokenize_class(size_t begin) {
 // {n}, {n,}, {m,n}
 bool EbnfParser::tokenize_bounds(size_t begin) {
   constexpr size_t kDigitsMax = 6;
+  const auto skip_space = [this] {
+    scan_.take_while([](char c) { return c == ' ' || c == '\t'; });
+  };
   scan_.advance(1);
+  skip_space();
   const std::string_view low = scan_.take_while(is_digit);
+  skip_space();
   const bool comma = scan_.skip(",");
+  skip_space();
   const std::string_view high = comma ? scan_.take_while(is_digit) : low;
+  skip_space();
   if (low.empty() || !scan_.skip("}")) {
     return scan_.fail(begin, "a repetition is {n}, {n,} or {m,n}");
   }
@@ -166,7 +171,6 @@ bool EbnfParser::parse_alternatives(uint32_t depth) {
 
 // NOLINTNEXTLINE(misc-no-recursion): bounded by kGrammarDepthMax
 bool EbnfParser::parse_sequence(uint32_t depth) {
-  const size_t begin = next_;
   for (bool may_repeat = false;; ++next_) {
     const Token& token = current();
     switch (token.kind) {
@@ -177,16 +181,17 @@ bool EbnfParser::parse_sequence(uint32_t depth) {
         [[fallthrough]];
       case Token::kEnd:
       case '|':
-        return next_ > begin || scan_.fail(token.at, "nothing stands here: write \"\"");
+        return true;
       case Token::kName:
         if (rule_begins()) {
-          return next_ > begin || scan_.fail(token.at, "nothing stands here: write \"\"");
+          return true;
         }
         names_.use(token);
         may_repeat = true;
         break;
       case Token::kString:
       case Token::kClass:
+      case '.':
         may_repeat = true;
         break;
       case '(':

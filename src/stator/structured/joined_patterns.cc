@@ -443,7 +443,8 @@ std::optional<Automaton> join(const TextShape& shape, Classes& classes) {
     return !all->too_large();
   };
   for (const std::string_view pattern : shape.patterns) {
-    if (!add(Builder(tree_of(pattern), classes).build())) {
+    const RegexTree tree = tree_of(pattern);
+    if (!add(anywhere(Builder(tree, classes).build(), tree, classes))) {
       return std::nullopt;
     }
   }

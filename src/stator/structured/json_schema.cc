@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -290,6 +291,10 @@ bool SchemaReader::read_list(JsonIndex value) {
       return false;
     }
   }
+  if (tree_[value].child_count == 0 && tree_[value].key == "prefixItems") {
+    note(SchemaFeature::kSiblings, value);
+    return true;
+  }
   return tree_[value].child_count > 0 || fail(value, "must not be empty");
 }
 
@@ -322,10 +327,12 @@ bool SchemaReader::read_enum(JsonIndex value) {
 
 bool SchemaReader::read_count(JsonIndex value) {
   const JsonNode& node = tree_[value];
-  const bool whole = node.type == JsonType::kNumber &&
-                     node.raw.find_first_not_of("0123456789") == std::string_view::npos;
-  return (whole && node.number <= kCountMax) ||
-         fail(value, "must be a whole number from 0 to 2147483647, without fraction or exponent");
+  const bool whole = node.type == JsonType::kNumber && std::floor(node.number) == node.number &&
+                     node.number >= 0 && node.number <= kCountMax;
+  if (whole && node.raw.find_first_not_of("0123456789") != std::string_view::npos) {
+    note(SchemaFeature::kSiblings, value);  // 2.0: not every engine reads it as 2
+  }
+  return whole || fail(value, "must be a whole number from 0 to 2147483647");
 }
 
 bool SchemaReader::read_bound(JsonIndex schema, JsonIndex value) {

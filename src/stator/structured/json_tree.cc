@@ -334,14 +334,16 @@ JsonIndex JsonTree::resolve(JsonIndex base, std::string_view pointer) const {
 }
 
 void append_json_string(std::string& out, std::string_view text) {
+  constexpr std::string_view kLetters = "\b\f\n\r\t";
   out.push_back('"');
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
       out.push_back('\\');
       out.push_back(c);
-    } else if (c == '\n') {
-      out += "\\n";
+    } else if (const size_t known = kLetters.find(c); known != std::string_view::npos) {
+      out.push_back('\\');
+      out.push_back("bfnrt"[known]);
     } else if (byte < 0x20) {
       out += fmt::format("\\u{:04x}", byte);
     } else {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "stator/structured/detail/grammar_scan.h"
 #include "stator/structured/grammar.h"
 #include "stator/structured/regex.h"
@@ -46,6 +48,8 @@ class LarkParser {
   bool tokenize_special(size_t begin);
   bool tokenize_directive(size_t begin);
   bool tokenize_body();
+  bool tokenize_bounds(size_t begin);
+  void take_name();
   void push(char kind, size_t begin) {
     tokens_.push_back({kind, scan_.text().substr(begin, scan_.position() - begin), begin});
   }
@@ -100,7 +104,7 @@ bool LarkParser::tokenize_one(char c, size_t begin) {
   if (scan_.skip("\n")) {
     push(Token::kNewline, begin);
   } else if (is_lower(c) || is_upper(c) || c == '_') {
-    scan_.take_while(is_name);
+    take_name();
     push(Token::kName, begin);
   } else if (is_digit(c)) {
     scan_.take_while(is_digit);
@@ -121,8 +125,8 @@ bool LarkParser::tokenize_one(char c, size_t begin) {
     push(Token::kRange, begin);
   } else if (scan_.skip("->")) {
     push(Token::kArrow, begin);
-  } else if (c == '{' || c == '}') {
-    return scan_.fail(begin, "templates are not supported: write the rule out for each use");
+  } else if (c == '{') {
+    return tokenize_bounds(begin);
   } else if (std::string_view("()[]|*+?:!.,~=").contains(c)) {
     scan_.advance(1);
     push(c, begin);
@@ -132,6 +136,29 @@ bool LarkParser::tokenize_one(char c, size_t begin) {
                                                                  ? fmt::format("`{}`", c)
                                                                  : "outside of a string"));
   }
+  return true;
+}
+
+/// Letters, digits, _ and, between them, -.
+void LarkParser::take_name() {
+  do {
+    scan_.take_while(is_name);
+  } while (scan_.peek() == '-' && is_name(scan_.peek(1)) && scan_.skip("-"));
+}
+
+/// {n}, {n,}, {,n}, {m,n}
+bool LarkParser::tokenize_bounds(size_t begin) {
+  const std::string_view rest = scan_.text().substr(begin + 1);
+  const std::string_view inside = rest.substr(0, rest.find('}'));
+  const bool counts = inside.size() < rest.size() &&
+                      inside.find_first_not_of("0123456789, \t") == std::string_view::npos &&
+                      inside.find_first_of("0123456789") != std::string_view::npos &&
+                      std::ranges::count(inside, ',') <= 1;
+  if (!counts) {
+    return scan_.fail(begin, "templates are not supported: write the rule out for each use");
+  }
+  scan_.advance(inside.size() + 2);
+  push('{', begin);
   return true;
 }
 
@@ -341,6 +368,7 @@ bool LarkParser::parse_sequence(uint32_t depth) {
       case '+':
       case '?':
       case '~':
+      case '{':
         if (!may_repeat) {
           return scan_.fail(token.at, "nothing to repeat");
         }

@@ -18,6 +18,10 @@ namespace {
 constexpr uint32_t kHighSurrogate = 0xD800;
 constexpr uint32_t kAfterSurrogates = 0xE000;
 
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
 /// Recursive descent over the groups, depth bounded. After the first refusal every call returns
 /// false.
 ///
@@ -91,7 +95,8 @@ class RegexParser {
   bool parse_code_escape(char letter, uint32_t& code);
   bool parse_hex(size_t digits, uint32_t& code);
   bool parse_class(Piece& out);
-  bool parse_class_item(std::vector<CodeRange>& ranges, std::optional<uint32_t>& single);
+  bool parse_class_item(std::vector<CodeRange>& ranges, std::optional<uint32_t>& single,
+                        bool negated);
   bool parse_character(uint32_t& code);
 
   std::string_view pattern_;
@@ -254,10 +259,7 @@ bool RegexParser::parse_group_head() {
   if (skip(">")) {
     return fail_at(begin, "atomic groups are not supported: use (?:…)");
   }
-  if (skip("P<")) {
-    return fail_at(begin, "write (?<name>…) or (?:…): not every engine knows (?P<name>…)");
-  }
-  if (!skip("<")) {
+  if (!skip("<") && !skip("P<")) {
     return fail_at(begin,
                    "flags and this kind of group are not supported: use (?:…), and write both "
                    "cases of a letter as [aA]");
@@ -357,7 +359,7 @@ bool RegexParser::parse_escape(Piece& out) {
     case 's':
     case 'S':
       at_ += 2;
-      out = char_class(normalize_ranges(space_ranges(), letter == 'S'));
+      out = char_class(letter == 's' ? space_ranges() : normalize_ranges(any_space_ranges(), true));
       return true;
     case 'b':
     case 'B':
@@ -387,6 +389,11 @@ bool RegexParser::parse_escape(Piece& out) {
 
 // An escape that stands for one character, at the backslash.
 bool RegexParser::parse_code_escape(char letter, uint32_t& code) {
+  if (letter == 'c' && at_ + 2 < pattern_.size() && is_letter(pattern_[at_ + 2])) {
+    code = static_cast<unsigned char>(pattern_[at_ + 2]) & 0x1FU;
+    at_ += 3;
+    return true;
+  }
   constexpr std::string_view kLetters = "nrtfv0";
   constexpr std::string_view kCodes("\n\r\t\f\v\0", 6);
   if (at_ + 1 >= pattern_.size()) {
@@ -437,7 +444,7 @@ bool RegexParser::parse_class(Piece& out) {
   while (!at_end() && peek() != ']') {
     const size_t item = at_;
     std::optional<uint32_t> low;
-    if (!parse_class_item(ranges, low)) {
+    if (!parse_class_item(ranges, low, negate)) {
       return false;
     }
     const bool is_range = peek() == '-' && peek(1) != ']' && at_ + 1 < pattern_.size();
@@ -449,7 +456,7 @@ bool RegexParser::parse_class(Piece& out) {
     }
     ++at_;
     std::optional<uint32_t> high;
-    if (!parse_class_item(ranges, high)) {
+    if (!parse_class_item(ranges, high, negate)) {
       return false;
     }
     if (!low || !high || *low > *high) {
@@ -467,12 +474,13 @@ bool RegexParser::parse_class(Piece& out) {
     return fail_at(begin, "the class matches no character");
   }
   out = char_class(std::move(ranges));
+  tree_.nodes[out.node].negated = negate;
   return true;
 }
 
 // A character (into `single`) or a class like \d (into `ranges`).
-bool RegexParser::parse_class_item(std::vector<CodeRange>& ranges,
-                                   std::optional<uint32_t>& single) {
+bool RegexParser::parse_class_item(std::vector<CodeRange>& ranges, std::optional<uint32_t>& single,
+                                   bool negated) {
   if (peek() == '[') {
     return fail("`[` inside a class means different things to different engines: write \\[");
   }
@@ -491,6 +499,13 @@ bool RegexParser::parse_class_item(std::vector<CodeRange>& ranges,
   }
   const char letter = peek(1);
   if (std::string_view("dDwWsS").contains(letter) && letter != '\0') {
+    if (negated && (letter == 's' || letter == 'S')) {  // what is left is less than anybody's
+      at_ += 2;
+      const auto added =
+          letter == 's' ? any_space_ranges() : normalize_ranges(space_ranges(), true);
+      ranges.insert(ranges.end(), added.begin(), added.end());
+      return true;
+    }
     Piece piece;
     if (!parse_escape(piece)) {
       return false;
@@ -525,6 +540,13 @@ std::vector<CodeRange> digit_ranges() {
 }
 std::vector<CodeRange> word_ranges() {
   return {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+}
+/// What some reader of patterns takes for \s: ECMAScript's, Python's and Unicode's together. Text
+/// that is none of these is \S to everybody.
+std::vector<CodeRange> any_space_ranges() {
+  return {{'\t', '\r'},     {0x1C, 0x20},     {0x85, 0x85},     {0xA0, 0xA0},
+          {0x1680, 0x1680}, {0x180E, 0x180E}, {0x2000, 0x200A}, {0x2028, 0x2029},
+          {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 }
 std::vector<CodeRange> space_ranges() {
   return {{'\t', '\r'}, {' ', ' '}};

@@ -11,6 +11,7 @@
 
 #include "stator/json/value.h"
 #include "stator/structured/detail/json_tree.h"
+#include "stator/structured/detail/look_ahead.h"
 #include "stator/structured/detail/negate_schema.h"
 #include "stator/text/hex.h"
 
@@ -135,6 +136,7 @@ class Rewriter {
       }
     }
     reference(value, place);
+    look_aheads(value, place);
     simple_keywords(value, place);
     dependencies(value, place);
     condition(value, place);
@@ -211,6 +213,17 @@ class Rewriter {
     if (schema.find("contains") == nullptr) {
       schema.erase("minContains");
       schema.erase("maxContains");
+    }
+  }
+
+  void look_aheads(Value& schema, const std::string& place) {
+    const Value* found = schema.find("pattern");
+    std::string pattern(found == nullptr ? std::string_view() : found->text());
+    for (LookAhead& one : take_look_aheads(pattern)) {
+      note(place, "pattern");
+      Value part{{"pattern", std::move(one.pattern)}};
+      conjoin(schema, one.wanted ? std::move(part) : Value{{"not", std::move(part)}});
+      schema["pattern"] = pattern;
     }
   }
 
@@ -324,6 +337,16 @@ class Rewriter {
           std::tuple("unevaluatedItems", "prefixItems", "items")}) {
       const Value* value = schema.find(key);
       if (value == nullptr || value->as_bool() == std::optional(true)) {
+        continue;
+      }
+      if (schema.at("items").is_array() && std::string_view(own) == "prefixItems" &&
+          !has_applicator(schema)) {  // draft 2019-09
+        note(place, key);
+        const Value rest = *value;
+        schema.erase(key);
+        if (schema.find("additionalItems") == nullptr) {
+          schema["additionalItems"] = rest;
+        }
         continue;
       }
       Value names = Value::object();
@@ -449,6 +472,35 @@ class Rewriter {
     });
   }
 
+  static bool takes_everything(const Value& schema) {
+    return schema.as_bool() == std::optional(true) || (schema.is_object() && schema.size() == 0);
+  }
+
+  /// A oneOf with a member that takes every value takes what no other member does.
+  void leave_free_member(Value& schema, const std::string& place, ptrdiff_t free) {
+    Value all = Value::array();
+    for (const Value& member : schema.at("oneOf").elements()) {
+      if (takes_everything(member)) {
+        continue;
+      }
+      auto other = negate_schema(member, root_);
+      if (!other) {
+        fail(place, "oneOf", "has a member that takes every value: leave it out");
+        return;
+      }
+      all.push_back(std::move(*other));
+    }
+    if (free > 1) {
+      fail(place, "oneOf", "two members take every value, so that no value fits just one");
+      return;
+    }
+    note(place, "oneOf");
+    schema.erase("oneOf");
+    for (const Value& one : all.elements()) {
+      conjoin(schema, one);
+    }
+  }
+
   /// oneOf as anyOf of members that exclude each other, or are made to.
   void alternatives(Value& schema, const std::string& place) {
     const Value* list = schema.find("oneOf");
@@ -456,6 +508,10 @@ class Rewriter {
       return;
     }
     const auto& members = list->elements();
+    if (const auto free = std::ranges::count_if(members, takes_everything); free > 0) {
+      leave_free_member(schema, place, free);
+      return;
+    }
     bool apart = true;
     for (size_t i = 0; i < members.size() && apart; ++i) {
       for (size_t k = i + 1; k < members.size() && apart; ++k) {
@@ -502,7 +558,7 @@ constexpr auto kRewritten = std::to_array<std::string_view>(
 bool may_need_it(const JsonTree& tree) {
   for (JsonIndex at = 1; at < tree.size(); ++at) {
     const JsonNode& node = tree[at];
-    if (contains(kRewritten, node.key) ||
+    if (contains(kRewritten, node.key) || (node.key == "pattern" && node.text.starts_with("^(?")) ||
         (node.key == "$ref" && node.type == JsonType::kString &&
          (!node.text.starts_with("#") || node.text.find_first_of("%~") != std::string_view::npos ||
           (node.text != "#" && !node.text.starts_with("#/"))))) {

@@ -114,8 +114,7 @@ RuleId RuleSet::add_rule(std::string place) {
 
 Outcome<RuleSet> compile_rules(const StructuredOutput& output) {
   const JsonSpelling spelling{.any_whitespace = !output.disable_any_whitespace,
-                              .whitespace_pattern = output.whitespace_pattern,
-                              .closed_objects = output.disable_additional_properties};
+                              .whitespace_pattern = output.whitespace_pattern};
   RuleSet rules;
   const RuleId root = rules.add_rule("the whole");
   rules.set_root(root);

@@ -61,7 +61,7 @@ class EbnfRules {
       switch (token.kind) {
         case GrammarToken::kName:
           if (tokens_[next_ + 1].kind == GrammarToken::kDefine) {
-            return rules_.sequence(std::move(out));
+            return together(std::move(out));
           }
           out.push_back(rules_.rule(names_.at(token.text)));
           break;
@@ -87,15 +87,23 @@ class EbnfRules {
         case '{':
           out.back() = bounds(out.back(), token.text);
           break;
+        case '.':
+          out.push_back(rules_.char_class(normalize_ranges({}, true)));
+          break;
         default:
-          return rules_.sequence(std::move(out));
+          return together(std::move(out));
       }
       ++next_;
     }
   }
 
+  ExpressionId together(std::vector<ExpressionId> parts) {
+    return parts.empty() ? rules_.empty() : rules_.sequence(std::move(parts));
+  }
+
   ExpressionId bounds(ExpressionId child, std::string_view text) {
-    const std::string_view inside = text.substr(1, text.size() - 2);
+    std::string inside(text.substr(1, text.size() - 2));
+    std::erase_if(inside, [](char c) { return c == ' ' || c == '\t'; });
     const auto number = [](std::string_view digits) {
       uint32_t value = 0;
       for (const char c : digits) {
@@ -104,11 +112,11 @@ class EbnfRules {
       return value;
     };
     const size_t comma = inside.find(',');
-    const uint32_t least = number(inside.substr(0, comma));
+    const uint32_t least = number(std::string_view(inside).substr(0, comma));
     if (comma == std::string_view::npos) {
       return rules_.repeat(child, least, least);
     }
-    const std::string_view high = inside.substr(comma + 1);
+    const std::string_view high = std::string_view(inside).substr(comma + 1);
     return rules_.repeat(child, least, high.empty() ? kNoLimit : number(high));
   }
 

@@ -11,6 +11,7 @@
 #include "stator/structured/detail/rule_builders.h"
 #include "stator/structured/grammar.h"
 #include "stator/structured/json_schema.h"
+#include "stator/text/utf8.h"
 
 namespace stator::structured {
 namespace {
@@ -35,6 +36,7 @@ constexpr auto kCommon = std::to_array<Common>({
     {"LCASE_LETTER", "[a-z]"},
     {"UCASE_LETTER", "[A-Z]"},
     {"LETTER", "[a-zA-Z]"},
+    {"_EXP", "[eE][+-]?[0-9]+"},
     {"WORD", "[a-zA-Z]+"},
     {"CNAME", "[_a-zA-Z][_a-zA-Z0-9]*"},
     {"WS_INLINE", "[ \\t]+"},
@@ -47,6 +49,12 @@ constexpr auto kCommon = std::to_array<Common>({
     {"SQL_COMMENT", "--[^\\n]*"},
     {"C_COMMENT", "/\\*([^*]|\\*+[^*/])*\\*+/"},
 });
+
+/// What stands in brackets behind the name of a rule.
+struct LarkAttributes {
+  bool lazy = false;
+  std::optional<std::string> until;  ///< stop, suffix
+};
 
 /// Reads the words that parse_lark accepted.
 class LarkRules {
@@ -143,11 +151,83 @@ class LarkRules {
     const std::string_view name = current().text;
     in_terminal_ = name.front() >= 'A' && name.front() <= 'Z';
     const RuleId rule = names_.at(name);
-    while (current().kind != ':') {
-      ++next_;
+    const LarkAttributes attributes = read_attributes();
+    ++next_;
+    rules_.set_body(rule,
+                    attributes.lazy || attributes.until ? lazy_text(attributes) : alternatives());
+  }
+
+  /// name[capture, stop="…"], up to the colon.
+  LarkAttributes read_attributes() {
+    LarkAttributes out;
+    for (; current().kind != ':'; ++next_) {
+      const Token& name = current();
+      const char before = token(next_ - 1).kind;
+      if (name.kind != Token::kName || (before != '[' && before != ',')) {
+        continue;
+      }
+      const bool has_value = token(next_ + 1).kind == '=';
+      const Token& value = token(next_ + 2);
+      if (name.text == "lazy") {
+        out.lazy = true;
+      } else if ((name.text == "stop" || name.text == "suffix") && has_value) {
+        if (value.kind != Token::kString || value.text.ends_with('i') || value.text.size() < 3 ||
+            out.until) {
+          fail(name.at, fmt::format("{} is enforced with one text in quotes only", name.text));
+          return {};
+        }
+        out.until = unescape_text(value.text.substr(1, value.text.size() - 2));
+      } else if (name.text != "capture" && name.text != "temperature") {
+        fail(name.at, fmt::format("the attribute {} is not enforced: leave it out",
+                                  name.text.substr(0, 64)));
+        return {};
+      }
+    }
+    return out;
+  }
+
+  /// Text up to the first occurrence of what ends it: /.*/ with stop or suffix, a lazy /.*end/.
+  ExpressionId lazy_text(const LarkAttributes& attributes) {
+    const Token& here = current();
+    const bool alone = here.kind == Token::kRegex && token(next_ + 1).kind == Token::kNewline;
+    if (!alone) {
+      return fail(here.at, "a lazy rule is enforced where it is one regular expression only");
     }
     ++next_;
-    rules_.set_body(rule, alternatives());
+    const size_t end = here.text.rfind('/');
+    const auto tree = parse_regex(here.text.substr(1, end - 1));
+    const bool dotall = here.text.substr(end + 1).contains('s');
+    std::string last = attributes.until.value_or("");
+    if (!tree.has_value() || !is_anything_then(*tree, last)) {
+      return fail(here.at, "a lazy rule is enforced for /.*/ and /.*text/ only");
+    }
+    std::vector<std::string> blockers{last};
+    if (!dotall) {
+      blockers.emplace_back("\n");
+    }
+    return add_text_until(rules_, blockers, 0);
+  }
+
+  /// Whether a pattern is .*, or .* and a text, which goes before `last`.
+  static bool is_anything_then(const RegexTree& tree, std::string& last) {
+    const RegexNode& root = tree.nodes[tree.root];
+    const std::vector<uint32_t> parts =
+        root.kind == RegexNode::Kind::kSequence ? root.children : std::vector{tree.root};
+    const RegexNode& first = tree.nodes[parts.front()];
+    if (first.kind != RegexNode::Kind::kRepeat || first.min != 0 || first.max != kUnbounded ||
+        tree.nodes[first.children.front()].kind != RegexNode::Kind::kAny) {
+      return false;
+    }
+    std::string text;
+    for (size_t i = 1; i < parts.size(); ++i) {
+      const RegexNode& node = tree.nodes[parts[i]];
+      if (node.kind != RegexNode::Kind::kLiteral) {
+        return false;
+      }
+      text::append_utf8(text, node.code);
+    }
+    last.insert(0, text);
+    return !last.empty();
   }
 
   bool statement_begins(size_t at) const {
@@ -197,10 +277,40 @@ class LarkRules {
         case '~':
           out.back() = count(out.back());
           break;
+        case '{':
+          out.back() = bounds(out.back());
+          break;
         default:
           out.push_back(item());
       }
     }
+  }
+
+  /// {n}, {n,}, {,n}, {m,n}
+  ExpressionId bounds(ExpressionId child) {
+    const Token& here = current();
+    ++next_;
+    const auto number = [](std::string_view text) {
+      uint32_t value = 0;
+      const size_t begin = std::min(text.find_first_of("0123456789"), text.size());
+      std::from_chars(text.data() + begin, text.data() + text.size(), value);
+      return value;
+    };
+    const std::string_view inside = here.text.substr(1, here.text.size() - 2);
+    const size_t comma = inside.find(',');
+    const uint32_t least = number(inside.substr(0, comma));
+    const bool open = comma != std::string_view::npos &&
+                      inside.substr(comma).find_first_of("0123456789") == std::string_view::npos;
+    const uint32_t most = comma == std::string_view::npos ? least : number(inside.substr(comma));
+    return repeat(child, least, open ? kNoLimit : most, here.at);
+  }
+
+  ExpressionId repeat(ExpressionId child, uint32_t least, uint32_t most, size_t at) {
+    constexpr uint32_t kTimesMax = 1'000'000;
+    const bool good =
+        least <= kTimesMax && (most == kNoLimit || most <= kTimesMax) && least <= most;
+    return good ? rules_.repeat(child, least, most)
+                : fail(at, "the repetition's numbers must be below 1000000, the smaller first");
   }
 
   ExpressionId count(ExpressionId child) {
@@ -219,10 +329,7 @@ class LarkRules {
       ++next_;
       most = number();
     }
-    constexpr uint32_t kTimesMax = 1'000'000;
-    return least <= most && most <= kTimesMax
-               ? rules_.repeat(child, least, most)
-               : fail(at, "the repetition's numbers must be below 1000000, the smaller first");
+    return most == kNoLimit ? repeat(child, 1, 0, at) : repeat(child, least, most, at);
   }
 
   // NOLINTNEXTLINE(misc-no-recursion): bounded by kGrammarDepthMax

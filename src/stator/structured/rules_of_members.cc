@@ -26,7 +26,6 @@ class MemberRules {
         json_(tools.json),
         view_(tools.view),
         tree_(tools.view.tree()),
-        spelling_(tools.spelling),
         values_(tools.values) {}
 
   ExpressionId object(const Schemas& schemas) {
@@ -51,7 +50,7 @@ class MemberRules {
     std::vector<ExpressionId> extras = extra_members(schemas, properties);
     const bool listed = !std::ranges::all_of(properties, &Property::absent);
     if (!listed && extras.empty() && says_nothing_of_members(schemas)) {
-      if (properties.empty() && least == 0 && most < 0 && !spelling_.closed_objects) {
+      if (properties.empty() && least == 0 && most < 0) {
         return json_.any_object();
       }
       extras.push_back(json_.member(properties.empty() ? json_.key() : other_key(properties),
@@ -224,7 +223,7 @@ class MemberRules {
       return find(schema, "additionalProperties") != kNoJson || !names_in(schema).empty();
     });
     Schemas parts;
-    if (!spelling_.closed_objects && open && add_parts(schemas, {}, parts)) {
+    if (open && add_parts(schemas, {}, parts)) {
       TextShape shape;
       shape.not_patterns = patterns;
       out.push_back(
@@ -281,7 +280,7 @@ class MemberRules {
     }
     if (properties.empty() && shape.patterns.size() == 1 && shape.not_patterns.empty() &&
         shape.not_texts.empty() && shape.lengths.least == 0 && shape.lengths.most == kUnbounded) {
-      return json_.quoted(add_pattern(rules_, shape.patterns.front(), CharacterForm::kJsonString));
+      return json_.quoted(add_search(rules_, shape.patterns.front()));
     }
     for (const Property& property : properties) {
       shape.not_texts.push_back(property.name);
@@ -417,7 +416,6 @@ class MemberRules {
   JsonRules& json_;
   const SchemaView& view_;
   const JsonTree& tree_;
-  const JsonSpelling& spelling_;
   ValueRules& values_;
 };
 

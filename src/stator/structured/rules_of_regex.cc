@@ -46,7 +46,7 @@ class RegexRules {
         return flags_.dot_matches_newline ? characters(normalize_ranges({}, true))
                                           : characters(normalize_ranges({{'\n', '\n'}}, true));
       case RegexNode::Kind::kClass:
-        return characters(node.ranges);
+        return characters(node.ranges, node.negated);
       case RegexNode::Kind::kSequence:
         return rules_.sequence(add_all(node));
       case RegexNode::Kind::kAlternate:
@@ -67,8 +67,12 @@ class RegexRules {
     return out;
   }
 
-  ExpressionId characters(std::vector<CodeRange> ranges) {
-    if (flags_.ignore_case) {
+  ExpressionId characters(std::vector<CodeRange> ranges, bool negated = false) {
+    if (flags_.ignore_case && negated) {  // what is left out is left out in both cases
+      ranges = normalize_ranges(std::move(ranges), true);
+      add_other_case(ranges);
+      ranges = normalize_ranges(std::move(ranges), true);
+    } else if (flags_.ignore_case) {
       add_other_case(ranges);
     }
     return add_characters(rules_, std::move(ranges), form_);
@@ -132,6 +136,24 @@ ExpressionId add_characters(RuleSet& rules, std::vector<CodeRange> ranges, Chara
 ExpressionId add_regex(RuleSet& rules, const RegexTree& tree, CharacterForm form,
                        RegexFlags flags) {
   return RegexRules(rules, tree, form, flags).add(tree.root);
+}
+
+ExpressionId add_search(RuleSet& rules, std::string_view pattern) {
+  const auto tree = parse_regex(pattern);
+  STATOR_ASSERT(tree.has_value(), "the pattern was checked on arrival");
+  const auto anything = [&rules] {
+    return rules.repeat(
+        add_characters(rules, normalize_ranges({}, true), CharacterForm::kJsonString), 0, kNoLimit);
+  };
+  std::vector<ExpressionId> parts;
+  if (!tree->anchored_begin) {
+    parts.push_back(anything());
+  }
+  parts.push_back(add_regex(rules, *tree, CharacterForm::kJsonString));
+  if (!tree->anchored_end) {
+    parts.push_back(anything());
+  }
+  return rules.sequence(std::move(parts));
 }
 
 ExpressionId add_pattern(RuleSet& rules, std::string_view pattern, CharacterForm form,

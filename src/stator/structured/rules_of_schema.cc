@@ -23,7 +23,7 @@ constexpr size_t kAlternativesMax = 4'096;
 class SchemaRules final : public ValueRules {
  public:
   SchemaRules(RuleSet& rules, const JsonTree& tree, const JsonSpelling& spelling)
-      : rules_(rules), tree_(tree), view_(tree), spelling_(spelling), json_(rules, spelling) {}
+      : rules_(rules), tree_(tree), view_(tree), json_(rules, spelling) {}
 
   Outcome<ExpressionId> compile() {
     const ExpressionId root = value({0});
@@ -71,9 +71,7 @@ class SchemaRules final : public ValueRules {
     return known->second;
   }
 
-  SchemaTools tools() {
-    return {.rules = rules_, .json = json_, .view = view_, .spelling = spelling_, .values = *this};
-  }
+  SchemaTools tools() { return {.rules = rules_, .json = json_, .view = view_, .values = *this}; }
 
   JsonIndex find(SchemaPart schema, std::string_view key) const { return view_.find(schema, key); }
 
@@ -305,7 +303,7 @@ class SchemaRules final : public ValueRules {
     }
     const bool plain = shape.not_patterns.empty() && shape.not_texts.empty();
     if (plain && !counted && shape.patterns.size() == 1) {
-      return json_.quoted(add_pattern(rules_, shape.patterns.front(), CharacterForm::kJsonString));
+      return json_.quoted(add_search(rules_, shape.patterns.front()));
     }
     if (plain && shape.patterns.empty()) {
       return json_.quoted(rules_.repeat(json_.character(), least, most));
@@ -330,7 +328,6 @@ class SchemaRules final : public ValueRules {
   RuleSet& rules_;
   const JsonTree& tree_;
   const SchemaView view_;
-  const JsonSpelling& spelling_;
   JsonRules json_;
   std::map<Schemas, ExpressionId> known_;
   std::deque<Pending> queue_;

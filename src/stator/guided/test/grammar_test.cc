@@ -172,6 +172,10 @@ TEST(Grammar, FollowsSchemas) {
        {R"({"a":2})", R"({"a":6})", R"({"b":null})"}},
       {R"({"json":{"type":"string","format":"date"}})", {"\"2024-02-28\""}, {"\"2024-02-30\""}},
       {R"({"json":{"type":"string","pattern":"^a\"+$"}})", {R"("a\"")"}, {R"("a")"}},
+      {R"({"json":{"type":"object","properties":{"a":{"additionalProperties":{"type":"null"}}}},
+           "disable_additional_properties":true})",
+       {R"({"a":{"x":null}})", "{}"},
+       {R"({"b":1})", R"({"a":{"x":1}})"}},
       {R"({"json_object":true})",
        {"{}", R"({"a": [1, {"b": null}, "c"], "d": -1.5e3})"},
        {"[]", "1", R"({"a"})"}},
@@ -249,6 +253,9 @@ TEST(Grammar, FollowsEbnf) {
       {R"({"grammar":"root ::= a\na ::= b \"x\" | \"1\"\nb ::= a \"y\" | \"2\""})",
        {"1", "2x", "1yx", "2xyx"},
        {"2", "1y"}},
+      {R"x({"grammar":"root ::= \"a\" ws . ()\nws ::= | \" \" | \"\\n\" [ \\t]{ 1 , 2 }"})x",
+       {"ab", "a b", "a\n \tx", "aé"},
+       {"a", "a\nxy", "abc"}},
   });
 }
 
@@ -264,7 +271,25 @@ TEST(Grammar, FollowsLark) {
        {"SeLeCt a b"},
        {"select a"}},
       {R"({"grammar":"start: \"x\" %json {\"type\":\"integer\"}"})", {"x12"}, {"x"}},
+      {R"({"grammar":"start: a-b{2} \"c\"{,2} \"d\"{1,} \"e\"{2,3}\na-b: \"a\" | \"b\""})",
+       {"abdee", "aaccdddeee"},
+       {"adee", "abcccdee", "abee", "abde"}},
+      {R"({"grammar":"start: /[^a-c]+/i"})", {"xyz", "D"}, {"xB", "b"}},
+      {R"({"grammar":"start: text \"!\"\ntext[capture, stop=\"</t>\"]: /.*/s"})",
+       {"x</t>!", "a\n<</t>!"},
+       {"x!", "x</t></t>!", "x"}},
+      {R"({"grammar":"start: line \"y\"\nline[lazy]: /.*;/"})", {"ab;y", ";y"}, {"a;b;y", "a\n;y"}},
   });
+}
+
+TEST(Grammar, RefusesAttributesThatItDoesNotEnforce) {
+  for (const char* attribute : {"max_tokens=3", "stop=/a/", R"(stop=\"\")", "foobar=12"}) {
+    const auto grammar = Grammar::compile(
+        std::string(R"({"grammar":"start: text\ntext[)") + attribute + R"(]: /.*/"})",
+        vocabulary());
+    EXPECT_FALSE(grammar) << attribute;
+  }
+  EXPECT_FALSE(Grammar::compile(R"({"grammar":"start: t\nt[lazy]: /a*b/"})", vocabulary()));
 }
 
 TEST(Grammar, FollowsStructuralTags) {

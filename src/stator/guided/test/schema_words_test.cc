@@ -61,6 +61,51 @@ TEST_P(SchemaWords, AreEnforced) {
 INSTANTIATE_TEST_SUITE_P(
     All, SchemaWords,
     testing::Values(
+        Words{"PatternAnywhere",
+              R"({"type":"string","pattern":"a+b"})",
+              {R"("xxaabyy")", R"("ab")"},
+              {R"("ba")", R"("")"}},
+        Words{"PatternAtTheBeginning",
+              R"({"type":"string","pattern":"^https://"})",
+              {R"("https://a.b/c")", R"("https://")"},
+              {R"("http://a")", R"("xhttps://")"}},
+        Words{"PatternAtTheEnd",
+              R"({"type":"string","pattern":"\\.json$","maxLength":8})",
+              {R"("a.json")", R"(".json")"},
+              {R"("a.jsonx")", R"("abcdefg.json")"}},
+        Words{"PatternOfNames",
+              R"({"properties":{"a":{"type":"integer"}},"patternProperties":{"^x-":{"type":"null"}},
+                 "additionalProperties":false})",
+              {R"({"a":1,"x-b":null})", R"({"x-":null})"},
+              {R"({"b":1})", R"({"ax-":null})", R"({"x-b":1})"}},
+        Words{"PatternWithLookAhead",
+              R"({"type":"string","pattern":"^(?!\\.)(?=.*[0-9])(?!.*ab$)[a-z0-9.]+$"})",
+              {R"("a1")", R"("1ab.")", R"("ab1")"},
+              {R"(".1")", R"("ab")", R"("1ab")", R"("A1")"}},
+        Words{"SpaceOfAnyAlphabet",
+              R"({"type":"string","pattern":"^\\S[^\\s]$"})",
+              {R"("ab")", R"("éß")"},
+              {R"("a b")", "\"a\u00a0\"", "\"\ufeffa\"", "\"\u2003a\""}},
+        Words{"ListedTextsInTheirShortSpelling",
+              R"({"enum":["a\rb","c\td",{"k\f":"\b"}]})",
+              {R"("a\rb")", R"("c\td")", R"({"k\f":"\b"})"},
+              {R"("a\nb")", R"("a\u000db")"}},
+        Words{"CountsInOtherSpellings",
+              R"({"type":"string","minLength":2.0,"maxLength":3e0})",
+              {R"("ab")", R"("abc")"},
+              {R"("a")", R"("abcd")"}},
+        Words{"OneOfBesideEverything",
+              R"({"oneOf":[{"type":"number"},{}]})",
+              {R"("a")", "null", "[]"},
+              {"1", "2.5"}},
+        Words{"UnevaluatedItemsBesideAList",
+              R"({"items":[{"type":"string"}],"unevaluatedItems":false})",
+              {R"(["a"])", "[]"},
+              {R"(["a","b"])", "[1]"}},
+        Words{"EmptyTuple",
+              R"({"type":"array","prefixItems":[],"items":{"type":"integer"}})",
+              {"[]", "[1, 2]"},
+              {R"(["a"])"}},
         Words{"NotEnum",
               R"({"type":"string","not":{"enum":["a","bc"]}})",
               {R"("b")", R"("ab")", R"("")"},
@@ -190,6 +235,49 @@ TEST(SchemaWordsRefused, NameTheirPlace) {
     ASSERT_FALSE(grammar) << schema;
     EXPECT_NE(grammar.error().message().find(place), std::string::npos)
         << grammar.error().message();
+  }
+}
+
+struct FormatCase {
+  const char* format;
+  std::vector<std::string> good;
+  std::vector<std::string> bad;
+};
+
+TEST(SchemaFormats, AreEnforced) {
+  const FormatCase cases[] = {
+      {"date", {"\"2024-02-29\"", "\"2000-02-29\""}, {"\"2023-02-29\"", "\"1900-02-29\""}},
+      {"uuid", {"\"2EB8AA08-AA98-11EA-b4aa-73b441d16380\""}, {"\"2EB8AA08AA98\""}},
+      {"email", {"\"te~st+1@example.com\"", "\"admin@host\""}, {"\"a@\"", "\"@b\""}},
+      {"ipv6",
+       {"\"::1\"", "\"1::d6:192.168.0.1\"", "\"1:2:3:4:5:6:7::\"", "\"::ffff:0:255.255.255.255\"",
+        "\"1:2:3:4:5:6:7:8\""},
+       {"\"1:2:3:4:5:6:7\"", "\"1::2::3\"", "\"12345::\"", "\"1:2:3:4:5:6:7:8:9\""}},
+      {"uri",
+       {"\"http://-.~_!$&'()*+,;=:%40:80%2f::::::@example.com\"", "\"urn:isbn:1\"",
+        "\"http://[2001:db8::7]:80/a?b=c#d\"", "\"mailto:a@b.c\""},
+       {"\"//a/b\"", "\"a b:c\"", "\"http://a/%zz\"", "\"http://a/<b>\""}},
+      {"uri-reference",
+       {"\"//foo.bar/?baz=qux#quux\"", "\"a/b:c\"", "\"\"", "\"#x\"", "\"/a\""},
+       {R"("\\\\a\\b")", "\"%\""}},
+      {"uri-template",
+       {"\"http://example.com/{term:1}/{+a,b*}{?q}\"", "\"x\""},
+       {"\"http://a/{term\"", "\"{a b}\""}},
+      {"json-pointer", {"\"/foo/bar~0/baz~1/%a\"", "\"\"", "\"/é\""}, {"\"/a~\"", "\"a\""}},
+      {"hostname",
+       {"\"" + std::string(63, 'a') + ".com\"", "\"a.b.c.d.e\""},
+       {"\"" + std::string(64, 'a') + ".com\"", "\"-a\""}},
+  };
+  for (const auto& [format, good, bad] : cases) {
+    const auto grammar = Grammar::compile(
+        std::string(R"({"json":{"type":"string","format":")") + format + R"("}})", bytes());
+    ASSERT_TRUE(grammar) << format;
+    for (const std::string& text : good) {
+      EXPECT_TRUE(follows(*grammar, text)) << format << " " << text;
+    }
+    for (const std::string& text : bad) {
+      EXPECT_FALSE(follows(*grammar, text)) << format << " " << text;
+    }
   }
 }
 

@@ -27,6 +27,7 @@ struct RegexNode {
     kRepeat,     ///< the only child, `min` to `max` times
   };
   Kind kind = Kind::kEmpty;
+  bool negated = false;  ///< kClass: `ranges` are what [^…] leaves
   uint32_t code = 0;
   uint32_t min = 0;
   uint32_t max = 0;                ///< kUnbounded: no limit
@@ -49,6 +50,7 @@ Outcome<RegexTree> parse_regex(std::string_view pattern);
 std::vector<CodeRange> digit_ranges();
 std::vector<CodeRange> word_ranges();
 std::vector<CodeRange> space_ranges();
+std::vector<CodeRange> any_space_ranges();  ///< what \S leaves out
 /// Sorts, merges; with `negate` the complement within 0 … kCodePointMax (without surrogates).
 std::vector<CodeRange> normalize_ranges(std::vector<CodeRange> ranges, bool negate);
 

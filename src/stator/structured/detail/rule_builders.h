@@ -18,7 +18,6 @@ namespace stator::structured {
 struct JsonSpelling {
   bool any_whitespace = true;      ///< false: none
   std::string whitespace_pattern;  ///< accepted by check_regex; empty: the default
-  bool closed_objects = false;     ///< additional properties are never written
 };
 
 /// How a regular expression's characters are written.
@@ -37,6 +36,10 @@ ExpressionId add_regex(RuleSet& rules, const RegexTree& tree, CharacterForm form
 ExpressionId add_pattern(RuleSet& rules, std::string_view pattern, CharacterForm form,
                          RegexFlags flags = {});
 
+/// Text with a part that follows the pattern, unless that says where the text begins or ends; in a
+/// JSON string.
+ExpressionId add_search(RuleSet& rules, std::string_view pattern);
+
 /// One character of `ranges`.
 ExpressionId add_characters(RuleSet& rules, std::vector<CodeRange> ranges, CharacterForm form);
 
@@ -51,8 +54,8 @@ struct JoinedPatterns {
 };
 /// What a text must be like. Patterns were accepted by check_regex.
 struct TextShape {
-  std::vector<std::string_view> patterns;      ///< the whole text follows each
-  std::vector<std::string_view> not_patterns;  ///< no part of it does (the whole, if anchored)
+  std::vector<std::string_view> patterns;  ///< a part of it follows each (the whole, if anchored)
+  std::vector<std::string_view> not_patterns;  ///< no part of it does
   std::vector<std::string_view> not_texts;
   TextLengths lengths;  ///< in characters
 };
@@ -79,7 +82,7 @@ struct NumberShape {
 /// Nothing if the automaton would be too large.
 std::optional<ExpressionId> add_number(RuleSet& rules, const NumberShape& shape);
 
-/// The pattern of a string format; empty for one that says nothing about the text.
+/// The pattern of a string format, anchored; empty for one that says nothing about the text.
 std::string_view format_pattern(std::string_view format);
 
 Outcome<ExpressionId> add_ebnf(RuleSet& rules, std::string_view text);

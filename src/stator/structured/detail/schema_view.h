@@ -64,7 +64,6 @@ struct SchemaTools {
   RuleSet& rules;
   JsonRules& json;
   const SchemaView& view;
-  const JsonSpelling& spelling;
   ValueRules& values;
 };
 

@@ -111,7 +111,7 @@ constexpr Refused kWrong[] = {
     {R"({"oneOf":[{"type":"x"}]})", "at #/oneOf/0/type: must be object"},
     {R"({"allOf":[false]})", "at #/allOf/0: false matches nothing"},
     {R"({"minLength":-1})", "at #/minLength: must be a whole number from 0"},
-    {R"({"maxLength":1.0})", "at #/maxLength: must be a whole number from 0"},
+    {R"({"maxLength":1.5})", "at #/maxLength: must be a whole number from 0"},
     {R"({"maxItems":2147483648})", "at #/maxItems: must be a whole number from 0 to 2147483647"},
     {R"({"minProperties":"1"})", "at #/minProperties: must be a whole number"},
     {R"({"minimum":"1"})", "at #/minimum: must be a number, not a string"},

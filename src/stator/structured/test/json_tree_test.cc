@@ -89,7 +89,7 @@ TEST(JsonTree, BoundsDepthSizeAndValues) {
 }
 
 TEST(JsonString, EscapesWhatJsonDemands) {
-  EXPECT_EQ(json_string("a\"\\\n\t\x01é"), "\"a\\\"\\\\\\n\\u0009\\u0001é\"");
+  EXPECT_EQ(json_string("a\"\\\n\t\x01é"), "\"a\\\"\\\\\\n\\t\\u0001é\"");
 }
 
 }  // namespace

@@ -81,7 +81,6 @@ constexpr auto kRefused = std::to_array<Refused>({
     {"(?>a)", "at character 1: atomic groups"},
     {"(?i)a", "at character 1: flags"},
     {"(?P=a)", "at character 1: flags and this kind of group"},
-    {"(?P<a>b)", "at character 1: write (?<name>…)"},
     {"(?<>a)", "at character 1: the group's name"},
     {"(?<a", "at character 1: the group's name"},
     {"(a)\\1", "at character 4: back-references"},
