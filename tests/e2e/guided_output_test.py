@@ -82,6 +82,21 @@ class GuidedOutput(DeploymentTest):
                 self.assertIn(call.function.name, ("weather", "time"))
                 self.assertIsInstance(json.loads(call.function.arguments)["city"], str)
 
+    def test_only_allowed_tools_are_called(self):
+        tools = [{"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+                 for name in ("weather", "time", "send")]
+        choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [
+            {"type": "function", "function": {"name": "time"}}]}}
+        for seed in range(4):
+            calls = self.chat(tools=tools, tool_choice=choice, seed=seed, temperature=1.0).choices[0].message.tool_calls
+            self.assertEqual({call.function.name for call in calls}, {"time"})
+        choice["allowed_tools"]["mode"] = "auto"
+        self.assertTrue(self.chat(tools=tools, tool_choice=choice, max_tokens=5).choices)
+        choice["allowed_tools"]["tools"][0]["function"]["name"] = "other"
+        with self.assertRaises(openai.BadRequestError) as refused:
+            self.chat(tools=tools, tool_choice=choice)
+        self.assertEqual(refused.exception.param, "tool_choice")
+
     def test_it_works_with_choices_logprobs_and_streams(self):
         answer = self.chat(n=3, temperature=1.0, logprobs=True, extra_body={"guided_regex": "[0-9]{2}"})
         for choice in answer.choices:
@@ -106,6 +121,37 @@ class GuidedOutput(DeploymentTest):
         self.assertIn("line 2, column 1", str(refused.exception))
         with self.assertRaises(openai.APIStatusError):
             self.content(guided_grammar='root ::= ((("a"{99999}){99999}){99999}){99999}')
+
+
+class TokenFilters(DeploymentTest):
+    """allowed_token_ids and bad_words, as vLLM means them."""
+
+    @classmethod
+    def deploy(cls) -> Serve:
+        return Serve("--prompt-lookup", "4", engine="cpu")
+
+    def complete(self, **extra):
+        with openai.OpenAI(base_url=self.deployment.frontend.url + "/v1", api_key="none", max_retries=0) as client:
+            return client.completions.create(model=MODEL, prompt="What is a KV cache? " * 3, max_tokens=24,
+                                             temperature=0, extra_body={"ignore_eos": True} | extra, logprobs=2).choices[0]
+
+    def ids(self, **extra) -> list[int]:
+        texts = self.complete(return_tokens_as_token_ids=True, **extra).logprobs.tokens
+        return [int(text.removeprefix("token_id:")) for text in texts]
+
+    def test_only_allowed_tokens_come(self):
+        free = self.ids()
+        allowed = sorted(set(free))[::2]
+        self.assertLessEqual(set(self.ids(allowed_token_ids=allowed)), set(allowed))
+        plain, bound = self.complete(), self.complete(allowed_token_ids=allowed)
+        self.assertEqual(plain.logprobs.top_logprobs[0].items() & bound.logprobs.top_logprobs[0].items(),
+                         plain.logprobs.top_logprobs[0].items() & bound.logprobs.top_logprobs[0].items())
+
+    def test_bad_words_do_not_come(self):
+        text = self.complete().text
+        word = max(re.findall(r"[a-z]+", text), key=len)
+        self.assertNotIn(f" {word} ", self.complete(bad_words=[word]).text + " ")
+        self.assertEqual(self.complete(bad_words=["never said before"]).text, text)
 
 
 class SimulatedOutput(GuidedOutput):

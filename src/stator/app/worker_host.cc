@@ -330,7 +330,9 @@ Result<std::unique_ptr<engine::ModelRunner>> WorkerHost::make_runner(
                                                .seed = made_,
                                                .max_model_len = config.max_model_len,
                                                .kv_type = kv_layout().type,
-                                               .lookup = prompt_lookup(settings_.worker.cpu)}));
+                                               .lookup = prompt_lookup(settings_.worker.cpu),
+                                               .encoder = text_encoder()}));
+    config.token_filters = true;
     return runner;
   }
   const uint32_t context = facts_.architectural_context;
@@ -411,6 +413,20 @@ engine::VocabularySource WorkerHost::vocabulary_source() const {
         });
     return vocabulary;
   };
+}
+
+/// For bad_words. A worker of its own reads the tokenizer when the first request has some.
+engine::TextEncoder WorkerHost::text_encoder() const {
+  return
+      [assets = assets_, folder = model_dir_, own = std::shared_ptr<const tokenizer::Tokenizer>()](
+          std::string_view text) mutable -> Result<std::vector<TokenId>> {
+        if (assets == nullptr && own == nullptr) {
+          STATOR_TRY(own, tokenizer::Tokenizer::load(folder));
+        }
+        std::vector<TokenId> out;
+        STATOR_CHECK((assets != nullptr ? *assets->tokenizer : *own).encode(text, {}, out));
+        return out;
+      };
 }
 
 /// Limits of an engine that pools, beside or instead of one that generates by `config`.

@@ -22,6 +22,7 @@
 #include "stator/engine/api/engine.h"
 #include "stator/engine/api/model_runner.h"
 #include "stator/engine/api/pool_runner.h"
+#include "stator/engine/core/bad_words.h"
 #include "stator/engine/core/engine_service.h"
 #include "stator/engine/core/pooling_service.h"
 #include "stator/engine/cpu/kv_arena.h"
@@ -92,6 +93,7 @@ class WorkerHost {
   Result<std::unique_ptr<engine::ModelRunner>> make_runner(engine::EngineConfig& config) const;
   Result<std::unique_ptr<engine::PoolRunner>> make_pool_runner() const;
   engine::VocabularySource vocabulary_source() const;
+  engine::TextEncoder text_encoder() const;
   engine::cpu::KvLayout kv_layout() const;
   Status open_tiers();
   Result<inference::WorkerRole> own_role() const;

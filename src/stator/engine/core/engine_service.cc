@@ -81,6 +81,7 @@ class EngineService final : public Engine, public Sleeper {
               .structured_output = config.structured_output,
               .structured_replay = config.structured_output,
               .prompt_logprobs = config.prompt_logprobs,
+              .token_filters = config.token_filters,
               .handoff = ability_of(neighbours_)},
         events_(config.dp_rank),
         loader_(config.adapters) {

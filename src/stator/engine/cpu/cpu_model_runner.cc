@@ -87,7 +87,8 @@ CpuModelRunner::CpuModelRunner(Private /*key*/, std::shared_ptr<const Model> mod
       team_(config.threads),
       forward_(
           {.model = *model_, .kernels = kernels_for(config.isa), .team = team_, .cache = cache_}),
-      sampler_(model_->config.vocab_size, kernels_for(config.isa)) {}
+      sampler_(model_->config.vocab_size, kernels_for(config.isa)),
+      bad_words_(config.encoder) {}
 
 void CpuModelRunner::copy_blocks(std::span<const kv::BlockCopy> copies) {
   for (const auto& [direction, block, slot] : copies) {
@@ -211,6 +212,7 @@ void CpuModelRunner::use_logits(const SequenceSlice& slice, const Wanted& wanted
     return;
   }
   if (wanted.next == slice.tokens.size()) {
+    find_banned(slice, slice.tokens, out);
     SampleResult result =
         sample(slice, slice.tokens, logits, {.allowed = slice.allowed, .may_end = slice.may_end});
     out.token = result.token;
@@ -231,9 +233,19 @@ void CpuModelRunner::follow_guess(const SequenceSlice& slice, const Wanted& want
   if (guess.wrong) {
     return;
   }
+  find_banned(slice, tokens, out);
   const size_t behind = wanted.next - slice.tokens.size();  // so many guesses
   const GuessMasks::Mask mask = guess.masks.empty() ? GuessMasks::Mask() : guess.masks[behind - 1];
   out.drafted.push_back(sample(slice, tokens, logits, mask).token);
+}
+
+void CpuModelRunner::find_banned(const SequenceSlice& slice, std::span<const TokenId> tokens,
+                                 Sampled& out) {
+  const Status found = bad_words_.find_banned(slice.sampling->bad_words,
+                                              tokens.subspan(slice.prompt_tokens), banned_);
+  if (!found) {
+    out.error = found.error().message();
+  }
 }
 
 SampleResult CpuModelRunner::sample(const SequenceSlice& slice, std::span<const TokenId> tokens,
@@ -247,7 +259,8 @@ SampleResult CpuModelRunner::sample(const SequenceSlice& slice, std::span<const 
                           .key = draw_key(*slice.sampling, seed_, slice.sequence),
                           .looked_at = true,
                           .allowed = mask.allowed,
-                          .may_end = mask.may_end});
+                          .may_end = mask.may_end,
+                          .banned = banned_});
 }
 
 }  // namespace stator::engine::cpu

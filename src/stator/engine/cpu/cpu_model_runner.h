@@ -10,6 +10,7 @@
 
 #include "stator/core/result.h"
 #include "stator/engine/api/model_runner.h"
+#include "stator/engine/core/bad_words.h"
 #include "stator/engine/cpu/forward.h"
 #include "stator/engine/cpu/kernels.h"
 #include "stator/engine/cpu/kv_arena.h"
@@ -29,6 +30,7 @@ struct CpuRunnerConfig {
   uint32_t max_model_len = 0;  ///< 0: what the model allows
   KvType kv_type = KvType::kF32;
   PromptLookup lookup;
+  TextEncoder encoder;  ///< for bad_words; called on the engine's thread
   Isa isa = detect_isa();
 };
 
@@ -100,6 +102,8 @@ class CpuModelRunner final : public ModelRunner {
                     Sampled& out);
   SampleResult sample(const SequenceSlice& slice, std::span<const TokenId> tokens,
                       std::span<float> logits, const GuessMasks::Mask& mask);
+  /// Into banned_; with an error the slice ends.
+  void find_banned(const SequenceSlice& slice, std::span<const TokenId> tokens, Sampled& out);
 
   std::span<const TokenId> tokens_of(const SequenceSlice& slice, size_t index) const;
 
@@ -112,6 +116,8 @@ class CpuModelRunner final : public ModelRunner {
   ThreadTeam team_;
   Forward forward_;
   Sampler sampler_;
+  BadWords bad_words_;
+  std::vector<TokenId> banned_;
   LogitsObserver observer_;
   std::vector<ForwardRow> rows_;
   std::vector<Wanted> wanted_;

@@ -114,6 +114,20 @@ void ban_stop_tokens(const inference::StopConditions& stop, size_t generated,
   }
 }
 
+void keep_tokens(std::span<const TokenId> tokens, std::span<float> logits) {
+  std::vector<float> kept;
+  kept.reserve(tokens.size());
+  for (const TokenId token : tokens) {
+    kept.push_back(token < logits.size() ? logits[token] : kBanned);
+  }
+  std::ranges::fill(logits, kBanned);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < logits.size()) {
+      logits[tokens[i]] = kept[i];
+    }
+  }
+}
+
 void add_logit_bias(const inference::SamplingParams& params, std::span<float> logits) {
   for (const auto& [token, bias] : params.logit_bias) {
     if (token < logits.size()) {
@@ -262,6 +276,16 @@ bool Sampler::prepare(const SampleRequest& request) {
   }
   if (params.logprobs) {
     raw_.assign(logits.begin(), logits.end());
+  }
+  if (!params.allowed_token_ids.empty()) {
+    keep_tokens(params.allowed_token_ids, logits);
+    changed = true;
+  }
+  for (const TokenId token : request.banned) {
+    if (token < logits.size()) {
+      logits[token] = kBanned;
+      changed = true;
+    }
   }
   // A grammar that leaves nothing but the end is stronger than min_tokens.
   const bool must_end =

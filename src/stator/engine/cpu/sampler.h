@@ -17,6 +17,7 @@ namespace stator::engine::cpu {
 //
 //   0  a grammar's mask: what it does not allow is banned
 //   1  raw logits are kept for log-probabilities: nothing below changes what is reported
+//   -  allowed_token_ids: all others are banned; then what bad_words would end with
 //   2  min_tokens: until then EOS and stop tokens are banned
 //   3  logit_bias is added
 //   4  penalties: repetition (tokens of prompt or output), then frequency and presence (output
@@ -63,6 +64,8 @@ double arrival(uint64_t key, uint64_t index, TokenId token);
 /// `generated` is the number of output tokens so far.
 void ban_stop_tokens(const inference::StopConditions& stop, size_t generated,
                      std::span<float> logits);
+/// allowed_token_ids. Ids outside the vocabulary are ignored.
+void keep_tokens(std::span<const TokenId> tokens, std::span<float> logits);
 /// Ids outside the vocabulary are ignored.
 void add_logit_bias(const inference::SamplingParams& params, std::span<float> logits);
 
@@ -78,6 +81,7 @@ struct SampleRequest {
   /// As in SequenceSlice.
   std::span<const uint64_t> allowed = {};
   bool may_end = true;
+  std::span<const TokenId> banned = {};  ///< what bad_words would end with
 };
 
 struct SampleResult {

@@ -140,6 +140,27 @@ TEST(BanStopTokens, UntilMinTokensAreThere) {
   EXPECT_THAT(kept(later), ElementsAre(0, 1, 2, 3));
 }
 
+TEST(KeepTokens, BansAllOthersAndIgnoresUnknownOnes) {
+  std::vector<float> logits{1.0F, -2.0F, 3.0F, kBanned};
+  keep_tokens(std::vector<TokenId>{9, 3, 1}, logits);
+  EXPECT_EQ(logits, (std::vector<float>{kBanned, -2.0F, kBanned, kBanned}));
+}
+
+TEST(Sampler, AllowedTokensAndBadWordsChangeNoLogprobs) {
+  const std::vector<float> logits = logits_of({0.5, 0.3, 0.15, 0.05});
+  inference::SamplingParams params{.temperature = 0, .logprobs = 1};
+  const auto raw = sample(logits, params).logprobs->top.front();
+  params.allowed_token_ids = {1, 2};
+  std::vector<float> row = logits;
+  const std::vector<TokenId> banned{1, 77};
+  const SampleResult result =
+      Sampler(4).sample({.logits = row, .params = &params, .key = 1, .banned = banned});
+  EXPECT_EQ(result.token, 2U);
+  EXPECT_EQ(result.logprobs->sampled.rank, 3U);
+  EXPECT_EQ(result.logprobs->top.front().token, raw.token);
+  EXPECT_EQ(result.logprobs->top.front().logprob, raw.logprob);
+}
+
 TEST(AddLogitBias, AddsAndIgnoresUnknownTokens) {
   std::vector<float> logits = {1.0F, 2.0F};
   add_logit_bias({.logit_bias = {{1, -5.0F}, {7, 1.0F}}}, logits);
