@@ -121,6 +121,10 @@ void Forward::adapt_embedding(std::span<const ForwardRow> rows) {
 }
 
 void Forward::normalize(const std::vector<float>& weight, int64_t rows) {
+  if (weight.empty()) {  // the stream as it is
+    std::copy_n(stream_.begin(), rows * sizes_.hidden, normed_.begin());
+    return;
+  }
   each_row(rows, [&](int64_t row) {
     kernels_.rms_norm(stream_.data() + row * sizes_.hidden, weight.data(),
                       model_.config.hidden_size, model_.config.rms_norm_epsilon,
@@ -138,6 +142,9 @@ void Forward::add_to_stream(const std::vector<float>& bias, const std::vector<fl
     if (!norm.empty()) {
       kernels_.rms_norm(projected, norm.data(), model_.config.hidden_size,
                         model_.config.rms_norm_epsilon, projected);
+    }
+    if (model_.config.residual_scale != 1.0F) {
+      kernels_.scale(projected, model_.config.residual_scale, sizes_.hidden);
     }
     kernels_.add(stream_.data() + row * sizes_.hidden, projected, sizes_.hidden);
   });
@@ -186,6 +193,15 @@ void Forward::store_key_value(uint32_t layer, const ForwardRow& row, int64_t ind
   if (!weights.query_key_value_bias.empty()) {
     kernels_.add(query, weights.query_key_value_bias.data(), width);
   }
+  const bool rotated = model_.config.unrotated.empty() || !model_.config.unrotated[layer];
+  const bool joint = model_.config.joint_query_key_norm;
+  if (joint) {
+    const auto norm = [&](float* heads, const std::vector<float>& weight, int64_t width) {
+      kernels_.rms_norm(heads, weight.data(), width, model_.config.rms_norm_epsilon, heads);
+    };
+    norm(query, weights.query_norm, model_.config.heads * dim);
+    norm(query + sizes_.query, weights.key_norm, model_.config.kv_heads * dim);
+  }
   // A head, padded with zeros: in place if it is whole vectors.
   std::vector<float> padded(dim % kLanes == 0 ? 0 : static_cast<size_t>(round_up_lanes(dim)));
   const auto with_padding = [&](float* head, const auto& body) {
@@ -198,10 +214,12 @@ void Forward::store_key_value(uint32_t layer, const ForwardRow& row, int64_t ind
     std::copy_n(padded.data(), dim, head);
   };
   const auto finish = [&](float* head, const std::vector<float>& norm) {
-    if (!norm.empty()) {
+    if (!norm.empty() && !joint) {
       kernels_.rms_norm(head, norm.data(), dim, model_.config.rms_norm_epsilon, head);
     }
-    rope.rotate(angles(cosines_), angles(sines_), head);
+    if (rotated) {
+      rope.rotate(angles(cosines_), angles(sines_), head);
+    }
   };
   for (uint32_t head = 0; head < model_.config.heads; ++head) {
     with_padding(query + head * dim, [&](float* at) { finish(at, weights.query_norm); });
@@ -420,11 +438,13 @@ void Forward::logits(std::span<const uint32_t> row_indices, float* out) {
         [](const LoraAdapter& adapter) { return &adapter.head; },
         {normed_.data(), sizes_.hidden, out, logits_stride()});
   }
-  if (model_.config.logit_softcap != 0) {
-    each_row(count, [&](int64_t row) {
-      kernels_.softcap(out + row * logits_stride(), model_.config.logit_softcap, logits_stride());
-    });
-  }
+  const auto [scale, cap] = std::pair(model_.config.logit_scale, model_.config.logit_softcap);
+  each_row(scale != 1.0F ? count : 0, [&](int64_t row) {
+    kernels_.scale(out + row * logits_stride(), scale, logits_stride());
+  });
+  each_row(cap != 0 ? count : 0, [&](int64_t row) {
+    kernels_.softcap(out + row * logits_stride(), cap, logits_stride());
+  });
 }
 
 }  // namespace stator::engine::cpu

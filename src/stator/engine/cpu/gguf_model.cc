@@ -29,10 +29,40 @@ struct Architecture {
   bool output_norms = false;
   bool fused_qkv = false;
   bool fused_gate_up = false;
-  uint32_t full_every = 0;  ///< with a window: every n-th layer sees everything
+  bool paired = false;             ///< rows of q and k as ModelConfig::query_key_paired
+  bool joint_norms = false;        ///< q and k are normed before they become heads
+  bool output_norms_only = false;  ///< OLMo-2
+  bool granite = false;            ///< multipliers
+  bool plain_shares = false;       ///< the weights of chosen experts do not add up to 1
+  uint32_t rotation_pause = 0;     ///< every n-th layer is without positions
+  uint32_t full_every = 0;         ///< with a window: every n-th layer sees everything
 };
 constexpr auto kArchitectures = std::to_array<Architecture>({
-    {.name = "llama", .equivalent = "LlamaForCausalLM", .interleaved = true},
+    {.name = "llama", .equivalent = "LlamaForCausalLM", .interleaved = true, .paired = true},
+    {.name = "granite",
+     .equivalent = "GraniteForCausalLM",
+     .interleaved = true,
+     .paired = true,
+     .granite = true},
+    {.name = "smollm3",
+     .equivalent = "SmolLM3ForCausalLM",
+     .interleaved = true,
+     .paired = true,
+     .rotation_pause = 4},
+    {.name = "ernie4_5", .equivalent = "Ernie4_5ForCausalLM", .interleaved = true},
+    {.name = "olmo2",
+     .equivalent = "Olmo2ForCausalLM",
+     .query_key_norm = true,
+     .output_norms = true,
+     .joint_norms = true,
+     .output_norms_only = true,
+     .full_every = 4},
+    {.name = "olmoe",
+     .equivalent = "OlmoeForCausalLM",
+     .query_key_norm = true,
+     .joint_norms = true,
+     .plain_shares = true},
+    {.name = "gemma", .equivalent = "GemmaForCausalLM", .gemma = true},
     {.name = "qwen2", .equivalent = "Qwen2ForCausalLM"},
     {.name = "qwen3", .equivalent = "Qwen3ForCausalLM", .query_key_norm = true},
     {.name = "qwen3moe", .equivalent = "Qwen3MoeForCausalLM", .query_key_norm = true},
@@ -230,7 +260,24 @@ Status read_gemma(const Keys& keys, const Architecture& architecture, ModelConfi
   return {};
 }
 
-Status read_experts(const Keys& keys, ModelConfig& config) {
+/// Granite's multipliers.
+Status read_multipliers(const Keys& keys, ModelConfig& config) {
+  STATOR_TRY(const double embedding, keys.number("embedding_scale", 1.0));
+  STATOR_TRY(const double attention, keys.number("attention.scale", 0.0));
+  STATOR_TRY(const double residual, keys.number("residual_scale", 1.0));
+  STATOR_TRY(const double logits, keys.number("logit_scale", 1.0));
+  if (!(embedding > 0) || attention < 0 || !(residual > 0) || !(logits > 0)) {
+    return Error(Code::kCorrupt, fmt::format("GGUF: {} and the scales beside it must be positive",
+                                             keys.name("embedding_scale")));
+  }
+  config.embedding_scale = static_cast<float>(embedding);
+  config.attention_scale = static_cast<float>(attention);
+  config.residual_scale = static_cast<float>(residual);
+  config.logit_scale = static_cast<float>(1.0 / logits);
+  return {};
+}
+
+Status read_experts(const Keys& keys, const Architecture& architecture, ModelConfig& config) {
   STATOR_TRY(config.experts.count, keys.size_or_none("expert_count", 4096));
   if (config.experts.count == 0) {
     return {};
@@ -238,7 +285,7 @@ Status read_experts(const Keys& keys, ModelConfig& config) {
   STATOR_TRY(config.experts.per_token, keys.size("expert_used_count", config.experts.count));
   STATOR_TRY(config.experts.inner_size,
              keys.size("expert_feed_forward_length", kSizeMax, config.intermediate_size));
-  config.experts.normalize = true;
+  config.experts.normalize = !architecture.plain_shares;
   config.experts.dense_layers.assign(config.layers, false);
   return {};
 }
@@ -268,9 +315,15 @@ constexpr auto kLayerNames = std::to_array<Rename>({
 });
 
 std::string layer_tensor(const Architecture& architecture, std::string_view rest) {
+  if (architecture.output_norms_only && rest == "post_attention_norm.weight") {
+    return "post_attention_layernorm.weight";
+  }
+  if (architecture.output_norms_only && rest == "post_ffw_norm.weight") {
+    return "post_feedforward_layernorm.weight";
+  }
   if (rest == "ffn_norm.weight") {
-    return architecture.gemma ? "pre_feedforward_layernorm.weight"
-                              : "post_attention_layernorm.weight";
+    return architecture.gemma && architecture.output_norms ? "pre_feedforward_layernorm.weight"
+                                                           : "post_attention_layernorm.weight";
   }
   if (rest == "post_attention_norm.weight") {
     return architecture.gemma ? "post_attention_layernorm.weight"
@@ -397,8 +450,10 @@ Result<std::shared_ptr<const Model>> make_gguf_model(const gguf::File& file, Sto
   ModelConfig config;
   config.architecture = architecture->equivalent;
   config.query_key_norm = architecture->query_key_norm;
-  config.query_key_paired = architecture->name == "llama";
+  config.joint_query_key_norm = architecture->joint_norms;
+  config.query_key_paired = architecture->paired;
   config.output_norms = architecture->output_norms;
+  config.input_norms = !architecture->output_norms_only;
   config.query_key_value_fused = architecture->fused_qkv;
   config.gate_up_fused = architecture->fused_gate_up;
   STATOR_CHECK(read_sizes(keys, config));
@@ -420,7 +475,13 @@ Result<std::shared_ptr<const Model>> make_gguf_model(const gguf::File& file, Sto
   if (architecture->gemma) {
     STATOR_CHECK(read_gemma(keys, *architecture, config));
   }
-  STATOR_CHECK(read_experts(keys, config));
+  STATOR_CHECK(read_experts(keys, *architecture, config));
+  if (architecture->granite) {
+    STATOR_CHECK(read_multipliers(keys, config));
+  }
+  for (uint32_t layer = 0; layer < config.layers && architecture->rotation_pause > 0; ++layer) {
+    config.unrotated.push_back((layer + 1) % architecture->rotation_pause == 0);
+  }
   STATOR_CHECK(read_rope(keys, *architecture, tensors, config));
   STATOR_TRY(GenerationDefaults defaults, read_defaults(file.metadata));
   return make_model(std::move(config), std::move(defaults), tensors);

@@ -36,11 +36,32 @@ NormNames norm_names(const ModelConfig& config) {
     names.attention_output = "post_attention_layernorm.weight";
     names.mlp = "pre_feedforward_layernorm.weight";
     names.mlp_output = "post_feedforward_layernorm.weight";
+    if (!config.output_norms) {  // the first Gemma
+      names = NormNames();
+    }
+  } else if (!config.input_norms) {
+    names = {.attention = {},
+             .attention_output = "post_attention_layernorm.weight",
+             .mlp = {},
+             .mlp_output = "post_feedforward_layernorm.weight"};
   } else if (config.output_norms) {
     names.attention_output = "post_self_attn_layernorm.weight";
     names.mlp_output = "post_mlp_layernorm.weight";
   }
   return names;
+}
+
+/// Parts of a mixture as the architecture calls them.
+struct ExpertNames {
+  std::string_view mixture = "mlp";
+  std::string_view gate = "gate_proj";
+  std::string_view up = "up_proj";
+  std::string_view down = "down_proj";
+};
+ExpertNames expert_names(const ModelConfig& config) {
+  return config.architecture == "MixtralForCausalLM"
+             ? ExpertNames{.mixture = "block_sparse_moe", .gate = "w1", .up = "w3", .down = "w2"}
+             : ExpertNames();
 }
 
 /// Adds tensors of one layer to a list.
@@ -81,8 +102,9 @@ class LayerTensors {
       add("self_attn.o_proj.bias", {hidden});
     }
     if (config_.query_key_norm) {
-      add("self_attn.q_norm.weight", {config_.head_dim});
-      add("self_attn.k_norm.weight", {config_.head_dim});
+      const bool joint = config_.joint_query_key_norm;
+      add("self_attn.q_norm.weight", {joint ? query : config_.head_dim});
+      add("self_attn.k_norm.weight", {joint ? key : config_.head_dim});
     }
     if (config_.attention_sinks) {
       add("self_attn.sinks", {config_.heads});
@@ -119,11 +141,15 @@ class LayerTensors {
       add("mlp.experts.down_proj_bias", {count, hidden});
       return;
     }
-    add("mlp.gate.weight", {count, hidden});
+    const ExpertNames names = expert_names(config_);
+    add(fmt::format("{}.gate.weight", names.mixture), {count, hidden});
     for (uint64_t expert = 0; expert < count; ++expert) {
-      add(fmt::format("mlp.experts.{}.gate_proj.weight", expert), {inner, hidden});
-      add(fmt::format("mlp.experts.{}.up_proj.weight", expert), {inner, hidden});
-      add(fmt::format("mlp.experts.{}.down_proj.weight", expert), {hidden, inner});
+      const auto named = [&](std::string_view part) {
+        return fmt::format("{}.experts.{}.{}.weight", names.mixture, expert, part);
+      };
+      add(named(names.gate), {inner, hidden});
+      add(named(names.up), {inner, hidden});
+      add(named(names.down), {hidden, inner});
     }
   }
 
@@ -245,14 +271,16 @@ class Builder {
   }
 
   Status experts(uint32_t index, LayerWeights& layer) const {
-    STATOR_TRY(layer.router, matrix({layer_name(index, "mlp.gate.weight")}));
+    const ExpertNames names = expert_names(config_);
+    STATOR_TRY(layer.router,
+               matrix({layer_name(index, fmt::format("{}.gate.weight", names.mixture))}));
     for (uint32_t i = 0; i < config_.experts.count; ++i) {
-      const auto named = [&](std::string_view rest) {
-        return layer_name(index, fmt::format("mlp.experts.{}.{}", i, rest));
+      const auto named = [&](std::string_view part) {
+        return layer_name(index, fmt::format("{}.experts.{}.{}.weight", names.mixture, i, part));
       };
       ExpertWeights expert;
-      STATOR_TRY(expert.gate_up, matrix({named("gate_proj.weight"), named("up_proj.weight")}));
-      STATOR_TRY(expert.down, matrix({named("down_proj.weight")}));
+      STATOR_TRY(expert.gate_up, matrix({named(names.gate), named(names.up)}));
+      STATOR_TRY(expert.down, matrix({named(names.down)}));
       layer.experts.push_back(std::move(expert));
     }
     return {};

@@ -91,6 +91,14 @@ struct Architecture {
   bool fused_qkv = false;
   bool fused_gate_up = false;
   bool gpt_oss = false;
+  bool own_output_bias = false;  ///< attention_out_bias
+  bool one_bias = false;         ///< use_bias, of all
+  bool granite = false;          ///< multipliers
+  bool skips_rotation = false;   ///< no_rope_layers
+  bool joint_norms = false;      ///< q and k are normed before they become heads
+  bool output_norms_only = false;
+  bool pairs_rotate = false;   ///< neighbours, in the whole head
+  bool plain_experts = false;  ///< all layers are mixtures, of experts of intermediate_size
   /// Without layer_types every n-th layer sees everything, the others a window; 0: all alike.
   uint32_t full_every = 0;
 };
@@ -124,6 +132,33 @@ constexpr auto kArchitectures = std::to_array<Architecture>({
      .output_norms = true,
      .fused_gate_up = true},
     {.name = "GptOssForCausalLM", .gpt_oss = true, .full_every = 2},
+    {.name = "MixtralForCausalLM", .plain_experts = true},
+    {.name = "OlmoeForCausalLM",
+     .query_key_norm = true,
+     .joint_norms = true,
+     .plain_experts = true},
+    {.name = "GemmaForCausalLM", .tied_by_default = true, .gemma = true},
+    {.name = "GraniteForCausalLM", .granite = true},
+    {.name = "SmolLM3ForCausalLM",
+     .window_needs_flag = true,
+     .tied_by_default = true,
+     .skips_rotation = true},
+    {.name = "Olmo2ForCausalLM",
+     .query_key_norm = true,
+     .output_norms = true,
+     .joint_norms = true,
+     .output_norms_only = true},
+    {.name = "Olmo3ForCausalLM",
+     .query_key_norm = true,
+     .output_norms = true,
+     .joint_norms = true,
+     .output_norms_only = true,
+     .full_every = 4},
+    {.name = "SeedOssForCausalLM", .own_output_bias = true},
+    {.name = "Ernie4_5ForCausalLM",
+     .tied_by_default = true,
+     .one_bias = true,
+     .pairs_rotate = true},
 });
 
 Result<const Architecture*> find_architecture(dom::object root) {
@@ -283,6 +318,9 @@ Status parse_rope(dom::object root, const Architecture& architecture, ModelConfi
   } else if (!(rope.theta > 0)) {
     return Error(Code::kCorrupt, "config.json: rope_theta is not positive");
   }
+  if (!by_layer && architecture.output_norms_only && architecture.full_every > 0) {
+    config.window_rope = RopeConfig{.theta = rope.theta};  // OLMo-3: windows are not stretched
+  }
   if (!by_layer && architecture.gemma && architecture.query_key_norm) {
     STATOR_TRY(const double local, number_or(root, "rope_local_base_freq", 10000.0));
     config.window_rope = RopeConfig{.theta = local};
@@ -298,7 +336,7 @@ Status parse_rope(dom::object root, const Architecture& architecture, ModelConfi
       continue;
     }
     one->dimensions = dimensions;
-    one->interleaved = architecture.glm;
+    one->interleaved = architecture.glm || architecture.pairs_rotate;
     const bool factors =
         one->scaling != RopeScaling::kLongRope ||
         (one->near_factors.size() == dimensions / 2 && one->far_factors.size() == dimensions / 2);
@@ -366,27 +404,55 @@ Result<std::vector<uint32_t>> parse_windows(dom::object root, const Architecture
   return windows;
 }
 
-/// Mixtures of experts of Qwen3-MoE and gpt-oss.
+/// Layers whose queries and keys say nothing of positions (SmolLM3).
+Result<std::vector<bool>> parse_unrotated(dom::object root, uint32_t layers) {
+  std::vector<bool> out(layers, false);
+  dom::array list;
+  if (root.at_key("no_rope_layers").get(list) == simdjson::SUCCESS) {
+    if (list.size() != layers) {
+      return Error(Code::kCorrupt, "config.json: no_rope_layers does not list every layer");
+    }
+    size_t layer = 0;
+    for (const dom::element item : list) {
+      uint64_t rotated = 0;
+      if (item.get(rotated) != simdjson::SUCCESS || rotated > 1) {
+        return Error(Code::kCorrupt, "config.json: no_rope_layers has what is neither 0 nor 1");
+      }
+      out[layer++] = rotated == 0;
+    }
+    return out;
+  }
+  STATOR_TRY(const uint32_t every,
+             count_of(root, "no_rope_layer_interval", {.fallback = 4, .max = kLayersMax}));
+  for (uint32_t layer = 0; layer < layers; ++layer) {
+    out[layer] = (layer + 1) % every == 0;
+  }
+  return out;
+}
+
+/// Mixtures of experts of Qwen3-MoE, Mixtral, OLMoE and gpt-oss.
 Status parse_experts(dom::object root, const Architecture& architecture, ModelConfig& config) {
-  const bool qwen = architecture.name == "Qwen3MoeForCausalLM";
+  const bool qwen = architecture.name == "Qwen3MoeForCausalLM" || architecture.plain_experts;
   if (!qwen && !architecture.gpt_oss) {
     return {};
   }
   ExpertConfig& experts = config.experts;
   const std::string_view count_key =
       present(root, "num_local_experts") ? "num_local_experts" : "num_experts";
+  const bool inner_is_plain = architecture.gpt_oss || architecture.plain_experts;
   STATOR_TRY(experts.count, count_of(root, count_key, {.max = kExpertsMax}));
   STATOR_TRY(experts.per_token, count_of(root, "num_experts_per_tok", {.max = experts.count}));
-  STATOR_TRY(experts.inner_size,
-             count_of(root, "moe_intermediate_size",
-                      {.fallback = architecture.gpt_oss ? config.intermediate_size : 0,
-                       .max = kDimensionMax}));
+  STATOR_TRY(
+      experts.inner_size,
+      count_of(root, "moe_intermediate_size",
+               {.fallback = inner_is_plain ? config.intermediate_size : 0, .max = kDimensionMax}));
   experts.softmax_first = qwen;
   experts.dense_layers.assign(config.layers, false);
   if (!qwen) {
     return {};
   }
-  STATOR_TRY(experts.normalize, bool_or(root, "norm_topk_prob", false));
+  const bool mixtral = architecture.name == "MixtralForCausalLM";
+  STATOR_TRY(experts.normalize, bool_or(root, "norm_topk_prob", mixtral));
   STATOR_TRY(const uint32_t step,
              count_of(root, "decoder_sparse_step", {.fallback = 1, .max = kLayersMax}));
   dom::array plain;
@@ -425,7 +491,26 @@ Status parse_activation(dom::object root, const Architecture& architecture, Mode
       name.substr(0, 100)));
 }
 
+/// Granite's.
+Status parse_multipliers(dom::object root, ModelConfig& config) {
+  STATOR_TRY(const double embedding, number_or(root, "embedding_multiplier", 1.0));
+  STATOR_TRY(const double attention, number_or(root, "attention_multiplier", 1.0));
+  STATOR_TRY(const double residual, number_or(root, "residual_multiplier", 1.0));
+  STATOR_TRY(const double logits, number_or(root, "logits_scaling", 1.0));
+  if (!(embedding > 0) || !(attention > 0) || !(residual > 0) || !(logits > 0)) {
+    return Error(Code::kCorrupt, "config.json: multipliers must be positive");
+  }
+  config.embedding_scale = static_cast<float>(embedding);
+  config.attention_scale = static_cast<float>(attention);
+  config.residual_scale = static_cast<float>(residual);
+  config.logit_scale = static_cast<float>(1.0 / logits);
+  return {};
+}
+
 Status parse_scales(dom::object root, const Architecture& architecture, ModelConfig& config) {
+  if (architecture.granite) {
+    return parse_multipliers(root, config);
+  }
   if (!architecture.gemma) {
     return {};
   }
@@ -440,6 +525,24 @@ Status parse_scales(dom::object root, const Architecture& architecture, ModelCon
   config.attention_scale = static_cast<float>(1.0 / std::sqrt(query));
   config.attention_softcap = static_cast<float>(attention);
   config.logit_softcap = static_cast<float>(logits);
+  return {};
+}
+
+Status parse_biases(dom::object root, const Architecture& architecture, ModelConfig& config) {
+  if (architecture.one_bias) {
+    STATOR_TRY(config.qkv_bias, bool_or(root, "use_bias", false));
+    config.output_bias = config.mlp_bias = config.qkv_bias;
+    return {};
+  }
+  const bool usual = architecture.gpt_oss || architecture.glm || architecture.own_output_bias;
+  STATOR_TRY(const bool attention_bias, bool_or(root, "attention_bias", usual));
+  config.qkv_bias = attention_bias || architecture.qkv_bias_always;
+  config.output_bias =
+      attention_bias && !architecture.qkv_bias_always && !architecture.output_never_biased;
+  if (architecture.own_output_bias) {
+    STATOR_TRY(config.output_bias, bool_or(root, "attention_out_bias", false));
+  }
+  STATOR_TRY(config.mlp_bias, bool_or(root, "mlp_bias", false));
   return {};
 }
 
@@ -542,6 +645,8 @@ Result<ModelConfig> parse_model_config(std::string_view json) {
   config.query_key_norm = architecture->query_key_norm;
   config.unit_norms = architecture->gemma;
   config.output_norms = architecture->output_norms;
+  config.input_norms = !architecture->output_norms_only;
+  config.joint_query_key_norm = architecture->joint_norms;
   config.query_key_value_fused = architecture->fused_qkv;
   config.gate_up_fused = architecture->fused_gate_up;
   config.attention_sinks = architecture->gpt_oss;
@@ -553,12 +658,10 @@ Result<ModelConfig> parse_model_config(std::string_view json) {
   config.rms_norm_epsilon = static_cast<float>(epsilon);
   STATOR_TRY(config.tied_embeddings,
              bool_or(root, "tie_word_embeddings", architecture->tied_by_default));
-  STATOR_TRY(const bool attention_bias,
-             bool_or(root, "attention_bias", architecture->gpt_oss || architecture->glm));
-  config.qkv_bias = attention_bias || architecture->qkv_bias_always;
-  config.output_bias =
-      attention_bias && !architecture->qkv_bias_always && !architecture->output_never_biased;
-  STATOR_TRY(config.mlp_bias, bool_or(root, "mlp_bias", false));
+  STATOR_CHECK(parse_biases(root, *architecture, config));
+  if (architecture->skips_rotation) {
+    STATOR_TRY(config.unrotated, parse_unrotated(root, config.layers));
+  }
   STATOR_CHECK(parse_rope(root, *architecture, config));
   if (config.rope.scaling == RopeScaling::kDynamic) {  // stretches as far as that
     const double stretched = config.max_positions * std::max(1.0, config.rope.factor);

@@ -74,7 +74,8 @@ struct ModelConfig {
   uint32_t max_positions = 0;
   float rms_norm_epsilon = 1e-6F;
   bool tied_embeddings = false;
-  bool query_key_norm = false;  ///< Qwen3
+  bool query_key_norm = false;        ///< Qwen3
+  bool joint_query_key_norm = false;  ///< of all heads together (OLMo-2)
   bool qkv_bias = false;
   bool output_bias = false;  ///< of the attention's output projection
   bool mlp_bias = false;
@@ -83,10 +84,13 @@ struct ModelConfig {
   /// GGUF's order of the rows of q and k in a head: (i, i + head_dim / 2) stand side by side.
   bool query_key_paired = false;
   bool unit_norms = false;       ///< the file's norm weights are less 1 (Gemma)
+  bool input_norms = true;       ///< attention and MLP see the normed stream (OLMo-2: as it is)
   bool output_norms = false;     ///< attention's and MLP's outputs are normed before they are added
   bool attention_sinks = false;  ///< gpt-oss: one more score per head, without a value
   Activation activation = Activation::kSilu;
   float embedding_scale = 1.0F;
+  float residual_scale = 1.0F;  ///< of what attention and MLP add
+  float logit_scale = 1.0F;
   float attention_scale = 0;    ///< of query · key; 0 = 1 / √head_dim
   float attention_softcap = 0;  ///< 0 = none
   float logit_softcap = 0;      ///< 0 = none
@@ -96,6 +100,7 @@ struct ModelConfig {
   std::vector<uint32_t> sliding_window;
   RopeConfig rope;
   std::optional<RopeConfig> window_rope;  ///< of layers with a sliding window, if another
+  std::vector<bool> unrotated;            ///< per layer: without positions; empty: none is
 };
 
 /// What generation_config.json recommends; what is absent stays unset.
@@ -109,10 +114,11 @@ struct GenerationDefaults {
   std::optional<float> repetition_penalty;
 };
 
-/// Architectures Llama, Mistral, Qwen2, Qwen3, Qwen3Moe, Gemma2, Gemma3, Phi3, Glm, Glm4 and
-/// GptOss, each …ForCausalLM. kCorrupt if the text is not such a file, kUnsupported (naming the
-/// field and what is supported) for anything that would change the result and is not implemented:
-/// other architectures, activations, RoPE types, quantised weights.
+/// Architectures Llama, Mistral, Mixtral, Qwen2, Qwen3, Qwen3Moe, Gemma, Gemma2, Gemma3, Phi3, Glm,
+/// Glm4, GptOss, Granite, SmolLM3, Olmo2, Olmo3, Olmoe, SeedOss and Ernie4_5, each …ForCausalLM.
+/// kCorrupt if the text is not such a file, kUnsupported (naming the field and what is supported)
+/// for anything that would change the result and is not implemented: other architectures,
+/// activations, RoPE types, quantised weights.
 Result<ModelConfig> parse_model_config(std::string_view json);
 
 /// `generation_json` may be empty (no such file); eos_token_id then comes from config.json.

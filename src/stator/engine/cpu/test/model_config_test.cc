@@ -115,7 +115,7 @@ TEST_P(BadConfigs, AreRefusedWithTheirField) {
 INSTANTIATE_TEST_SUITE_P(
     Unsupported, BadConfigs,
     testing::Values(
-        BadConfig{config("", "GemmaForCausalLM"), "'GemmaForCausalLM'", Code::kUnsupported},
+        BadConfig{config("", "StableLmForCausalLM"), "'StableLmForCausalLM'", Code::kUnsupported},
         BadConfig{config(R"(,"quantization_config":{"quant_method":"fp8"})"), "quantization_config",
                   Code::kUnsupported},
         BadConfig{config(R"(,"hidden_act":"gelu")"), "hidden_act 'gelu'", Code::kUnsupported},

@@ -39,7 +39,18 @@ inline const std::vector<std::string>& golden_names() {
                                                   "phi3_bf16_longrope",
                                                   "glm_bf16",
                                                   "glm4_bf16",
-                                                  "gpt_oss_bf16"};
+                                                  "gpt_oss_bf16",
+                                                  "mixtral_bf16",
+                                                  "olmoe_bf16",
+                                                  "gemma_bf16",
+                                                  "granite_bf16",
+                                                  "smollm3_bf16",
+                                                  "olmo2_bf16",
+                                                  "olmo3_bf16",
+                                                  "seed_oss_bf16",
+                                                  "ernie4_5_bf16",
+                                                  "llama_bf16_dynamic_long",
+                                                  "phi3_bf16_longrope_long"};
   return kNames;
 }
 

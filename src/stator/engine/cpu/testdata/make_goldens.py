@@ -20,8 +20,10 @@ import sys
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Glm4Config, GlmConfig, GptOssConfig,
-                          LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig)
+from transformers import (AutoModelForCausalLM, Ernie4_5Config, Gemma2Config, Gemma3TextConfig, GemmaConfig, Glm4Config,
+                          GlmConfig, GptOssConfig, GraniteConfig, LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config,
+                          Olmo3Config, OlmoeConfig, Phi3Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig, SeedOssConfig,
+                          SmolLM3Config)
 
 GREEDY_TOKENS = 40
 PROMPT_LENGTHS = [20, 1, 37]
@@ -83,7 +85,25 @@ MODELS |= {name: (config, torch.bfloat16) for name, config in {
         layer_types=["sliding_attention", "full_attention"],
         rope_parameters=rope("yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
                              original_max_position_embeddings=64)),
+    "mixtral_bf16": MixtralConfig(**TINY, num_local_experts=4, num_experts_per_tok=2, sliding_window=None),
+    "olmoe_bf16": OlmoeConfig(**TINY, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False),
+    "gemma_bf16": GemmaConfig(**TINY, head_dim=16, hidden_activation="gelu_pytorch_tanh"),
+    "granite_bf16": GraniteConfig(**TINY, embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.7,
+                                  logits_scaling=2.0),
+    "smollm3_bf16": SmolLM3Config(**TINY, no_rope_layers=[1, 0], tie_word_embeddings=True),
+    "olmo2_bf16": Olmo2Config(**TINY),
+    "olmo3_bf16": Olmo3Config(**TINY, sliding_window=8, layer_types=["sliding_attention", "full_attention"]),
+    "seed_oss_bf16": SeedOssConfig(**TINY, head_dim=16, attention_bias=True, attention_out_bias=False),
+    "ernie4_5_bf16": Ernie4_5Config(**TINY, head_dim=16, use_bias=True, tie_word_embeddings=True),
 }.items()}
+# Prompts beyond the trained context: the rotation is another one there.
+LONG = {"llama_bf16_dynamic_long": (LlamaConfig(**dict(TINY, max_position_embeddings=24), rope_parameters=rope(
+            "dynamic", factor=4.0)), torch.bfloat16),
+        "phi3_bf16_longrope_long": (Phi3Config(
+            **TINY, original_max_position_embeddings=24, rope_parameters=rope(
+                "longrope", short_factor=[1.0 + 0.1 * i for i in range(8)], long_factor=[1.0 + 0.5 * i for i in range(8)],
+                original_max_position_embeddings=24, partial_rotary_factor=1.0)), torch.bfloat16)}
+MODELS |= LONG
 
 
 def save_sharded(folder):
@@ -126,20 +146,28 @@ def make(name, config, dtype):
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     randomize(model)
     model.to(dtype).save_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(
+    load = lambda: AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model = load()
     if "sharded" in name:
         save_sharded(folder)
     golden = {}
     for index, length in enumerate(PROMPT_LENGTHS):
+        model = load() if name in LONG else model  # it keeps the longest text that it saw
         generator = torch.Generator().manual_seed(100 + index)
         prompt = torch.randint(3, config.vocab_size, (1, length), generator=generator)
         tokens = prompt
         with torch.no_grad():
             logits = model(tokens, use_cache=False).logits[0]
             smallest_margin = 1e9
+            past, new = None, tokens
             for _ in range(GREEDY_TOKENS):
-                last = model(tokens, use_cache=False).logits[0, -1]
+                if name in LONG:  # what is cached stays as it was rotated
+                    step = model(new, past_key_values=past, use_cache=True)
+                    past, last = step.past_key_values, step.logits[0, -1]
+                    new = last.argmax().view(1, 1)
+                else:
+                    last = model(tokens, use_cache=False).logits[0, -1]
                 best = last.topk(2).values
                 smallest_margin = min(smallest_margin, (best[0] - best[1]).item())
                 tokens = torch.cat([tokens, last.argmax().view(1, 1)], dim=1)
