@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same measurement as stator_infer.cc with llama.cpp's library; race.py compiles it against the
 // headers of the same version:
-//   llama_infer MODEL.gguf THREADS prefill TOKENS | decode SEQUENCES | ids PROMPTS
+//   llama_infer MODEL.gguf THREADS prefill TOKENS | decode SEQUENCES | ids PROMPTS (a number, or a file of token ids)
 //   llama_infer MODEL.gguf THREADS quantize FILE_TYPE OUT.gguf
 // LLAMA_LIBRARIES names the folder of its backends.
 #include <algorithm>
@@ -9,6 +9,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "ggml-backend.h"
 #include "llama.h"
@@ -43,27 +47,42 @@ void run(llama_context* context, int sequences, int start, int count, bool all) 
 }
 
 /// Eight greedy tokens behind each of `prompts` texts of 24.
-void print_ids(llama_model* model, llama_context* context, int prompts) {
-  const int vocabulary = llama_vocab_n_tokens(llama_model_get_vocab(model));
-  for (int prompt = 0; prompt < prompts; ++prompt) {
-    llama_memory_clear(llama_get_memory(context), true);
-    llama_token tokens[32];
-    for (int i = 0; i < 24; ++i) {
-      tokens[i] = (prompt * 1009 + i * i * 37 + i * 17) % 16000;
+std::vector<std::vector<llama_token>> read_prompts(const char* source) {
+  std::vector<std::vector<llama_token>> out;
+  if (const int made = std::atoi(source); made > 0) {
+    for (int prompt = 0; prompt < made; ++prompt) {
+      out.emplace_back();
+      for (int i = 0; i < 24; ++i) {
+        out.back().push_back((prompt * 1009 + i * i * 37 + i * 17) % 16000);
+      }
     }
-    for (int done = 0, count = 24; count < 33; done = count, ++count) {
-      llama_batch batch = llama_batch_get_one(tokens + done, count - done);
+    return out;
+  }
+  std::ifstream file(source);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    out.emplace_back();
+    for (llama_token token = 0; words >> token;) {
+      out.back().push_back(token);
+    }
+  }
+  return out;
+}
+
+void print_ids(llama_model* model, llama_context* context, const char* source) {
+  const int vocabulary = llama_vocab_n_tokens(llama_model_get_vocab(model));
+  for (std::vector<llama_token> tokens : read_prompts(source)) {
+    llama_memory_clear(llama_get_memory(context), true);
+    const int length = static_cast<int>(tokens.size());
+    for (int done = 0, count = length; count < length + 8; done = count, ++count) {
+      llama_batch batch = llama_batch_get_one(tokens.data() + done, count - done);
       if (llama_decode(context, batch) != 0) {
         std::exit(3);
       }
       const float* logits = llama_get_logits_ith(context, -1);
-      const auto best = static_cast<int>(std::max_element(logits, logits + vocabulary) - logits);
-      if (count < 32) {
-        tokens[count] = best;
-      }
-    }
-    for (int i = 24; i < 32; ++i) {
-      std::printf(i == 24 ? "%d" : " %d", tokens[i]);
+      tokens.push_back(
+          static_cast<llama_token>(std::max_element(logits, logits + vocabulary) - logits));
+      std::printf(count == length ? "%d" : " %d", tokens.back());
     }
     std::printf("\n");
   }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One measurement of the CPU engine without the rest of Stator, for race.py:
 //   stator_infer MODEL THREADS prefill TOKENS | decode SEQUENCES [KV_TYPE] | ids PROMPTS
+// (a number: made ones; else a file of token ids, a prompt a line)
 // prints the greedy tokens of some prompts, or tokens per second of one repetition (after a warm-up) and the resident memory in MiB.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -85,18 +87,40 @@ double decode(cpu::CpuModelRunner& runner, uint32_t sequences) {
   return sequences * kDecoded / (now() - begin);
 }
 
-/// Eight greedy tokens behind each of `prompts` texts of 24.
-void print_ids(cpu::CpuModelRunner& runner, uint32_t prompts) {
-  for (uint32_t prompt = 0; prompt < prompts; ++prompt) {
-    Run run(runner, 1, 24, 9);
-    for (uint32_t i = 0; i < 24; ++i) {
-      run.tokens[0][i] = (prompt * 1009 + i * i * 37 + i * 17) % 16000;
+/// A prompt a line, as token ids; or so many made ones.
+std::vector<std::vector<TokenId>> read_prompts(const std::string& source) {
+  std::vector<std::vector<TokenId>> out;
+  if (const auto made = static_cast<uint32_t>(std::atoi(source.c_str())); made > 0) {
+    for (uint32_t prompt = 0; prompt < made; ++prompt) {
+      for (uint32_t i = 0; i < 24; ++i) {
+        out.resize(prompt + 1);
+        out[prompt].push_back((prompt * 1009 + i * i * 37 + i * 17) % 16000);
+      }
     }
-    for (uint32_t done = 0; run.tokens[0].size() < 32;) {
+    return out;
+  }
+  std::ifstream file(source);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    auto& prompt = out.emplace_back();
+    for (TokenId token = 0; words >> token;) {
+      prompt.push_back(token);
+    }
+  }
+  return out;
+}
+
+/// Eight greedy tokens behind each prompt.
+void print_ids(cpu::CpuModelRunner& runner, const std::string& source) {
+  for (const std::vector<TokenId>& prompt : read_prompts(source)) {
+    const auto length = static_cast<uint32_t>(prompt.size());
+    Run run(runner, 1, length, 9);
+    run.tokens[0] = prompt;
+    for (uint32_t done = 0; run.tokens[0].size() < length + 8;) {
       const auto count = static_cast<uint32_t>(run.tokens[0].size());
       const TokenId next = run.step(done, count - done);
       done = count;
-      std::printf(count == 24 ? "%u" : " %u", next);
+      std::printf(count == length ? "%u" : " %u", next);
       run.tokens[0].push_back(next);
     }
     std::printf("\n");
@@ -144,7 +168,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   if (kind == "ids") {
-    print_ids(**runner, n);
+    print_ids(**runner, argv[4]);
     return 0;
   }
   if (kind == "prefill") {
