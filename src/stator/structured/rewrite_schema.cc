@@ -491,7 +491,7 @@ class Rewriter {
       all.push_back(std::move(*other));
     }
     if (free > 1) {
-      fail(place, "oneOf", "two members take every value, so that no value fits just one");
+      fail(place, "oneOf", "has two members that take every value, so that none fits just one");
       return;
     }
     note(place, "oneOf");

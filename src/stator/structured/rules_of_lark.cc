@@ -152,6 +152,9 @@ class LarkRules {
     in_terminal_ = name.front() >= 'A' && name.front() <= 'Z';
     const RuleId rule = names_.at(name);
     const LarkAttributes attributes = read_attributes();
+    if (refusal_) {
+      return;
+    }
     ++next_;
     rules_.set_body(rule,
                     attributes.lazy || attributes.until ? lazy_text(attributes) : alternatives());

@@ -98,8 +98,14 @@ class SchemaRules final : public ValueRules {
     if (++alternatives_ > kAlternativesMax) {
       return fail(list, "leads to too many combinations of alternatives", Code::kTooLarge);
     }
+    size_t free = 0;  // members that take every value
     std::vector<ExpressionId> out;
     for (const JsonIndex member : tree_.children(list)) {
+      free += tree_[list].key == "oneOf" && view_.flatten({member}).empty() ? 1 : 0;
+      if (free > 1) {
+        return fail(member, "takes every value as another member does, so that none fits just one",
+                    Code::kInvalidArgument);
+      }
       Schemas alternative{member};
       for (const JsonIndex other : schemas) {
         const JsonIndex rest =

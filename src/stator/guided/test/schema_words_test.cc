@@ -281,5 +281,9 @@ TEST(SchemaFormats, AreEnforced) {
   }
 }
 
+TEST(SchemaWords, OneOfThatNoValueFitsIsRefused) {
+  EXPECT_FALSE(Grammar::compile(R"({"json":{"oneOf":[true,{"type":"string"},{}]}})", bytes()));
+}
+
 }  // namespace
 }  // namespace stator::guided
