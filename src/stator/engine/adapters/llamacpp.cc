@@ -9,8 +9,8 @@
 #include "stator/engine/adapters/lower.h"
 #include "stator/engine/adapters/media.h"
 #include "stator/engine/adapters/openai_choice.h"
-#include "stator/engine/adapters/prometheus_text.h"
 #include "stator/text/base64.h"
+#include "stator/text/prometheus_text.h"
 
 namespace stator::engine::adapters {
 namespace {
@@ -179,8 +179,8 @@ class LlamaCppDialect final : public Dialect {
 
   bool read_load(std::string_view metrics, const EngineFacts& /*facts*/,
                  LoadReading& reading) const override {
-    const auto running = find_metric(metrics, {"llamacpp:requests_processing"});
-    const auto waiting = find_metric(metrics, {"llamacpp:requests_deferred"});
+    const auto running = text::find_metric(metrics, {"llamacpp:requests_processing"});
+    const auto waiting = text::find_metric(metrics, {"llamacpp:requests_deferred"});
     reading.load.running = static_cast<uint32_t>(running.value_or(0));
     reading.load.waiting = static_cast<uint32_t>(waiting.value_or(0));
     return running.has_value();

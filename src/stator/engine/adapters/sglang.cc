@@ -12,8 +12,8 @@
 #include "stator/engine/adapters/lower.h"
 #include "stator/engine/adapters/media.h"
 #include "stator/engine/adapters/openai_choice.h"
-#include "stator/engine/adapters/prometheus_text.h"
 #include "stator/engine/adapters/sglang.h"
+#include "stator/text/prometheus_text.h"
 
 namespace stator::engine::adapters {
 namespace {
@@ -297,7 +297,7 @@ class SglangDialect final : public Dialect {
   bool read_load(std::string_view metrics, const EngineFacts& facts,
                  LoadReading& reading) const override {
     const auto read = [&](std::string_view newer, std::string_view older) {
-      return find_metric(metrics, {newer, older});
+      return text::find_metric(metrics, {newer, older});
     };
     const auto running = read("sglang:num_running_reqs", "sglang_num_running_reqs");
     const auto waiting = read("sglang:num_queue_reqs", "sglang_num_queue_reqs");
@@ -312,7 +312,8 @@ class SglangDialect final : public Dialect {
         read("sglang:cached_tokens_total", "sglang_cached_tokens_total").value_or(0));
     load.prefix_query_tokens = static_cast<uint64_t>(
         read("sglang:prompt_tokens_total", "sglang_prompt_tokens_total").value_or(0));
-    reading.process_start_s = find_metric(metrics, {"process_start_time_seconds"}).value_or(0);
+    reading.process_start_s =
+        text::find_metric(metrics, {"process_start_time_seconds"}).value_or(0);
     return running.has_value() || usage.has_value();
   }
 

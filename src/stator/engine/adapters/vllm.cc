@@ -10,7 +10,7 @@
 #include "stator/engine/adapters/event_sources.h"
 #include "stator/engine/adapters/json_fields.h"
 #include "stator/engine/adapters/openai_choice.h"
-#include "stator/engine/adapters/prometheus_text.h"
+#include "stator/text/prometheus_text.h"
 
 namespace stator::engine::adapters {
 namespace {
@@ -35,7 +35,7 @@ constexpr Question kQuestions[] = {{.path = kModelsPath},
                                    {.path = "/openapi.json", .optional = true}};
 
 uint32_t label_number(std::string_view metrics, std::string_view label) {
-  const std::string_view text = find_label(metrics, "vllm:cache_config_info", label);
+  const std::string_view text = text::find_label(metrics, "vllm:cache_config_info", label);
   uint32_t value = 0;  // "None" where the server has not decided
   std::from_chars(text.data(), text.data() + text.size(), value);
   return value;
@@ -132,12 +132,12 @@ class VllmDialect final : public Dialect {
 
   bool read_load(std::string_view metrics, const EngineFacts& facts,
                  LoadReading& reading) const override {
-    const auto running = find_metric(metrics, {"vllm:num_requests_running"});
-    const auto waiting = find_metric(metrics, {"vllm:num_requests_waiting"});
+    const auto running = text::find_metric(metrics, {"vllm:num_requests_running"});
+    const auto waiting = text::find_metric(metrics, {"vllm:num_requests_waiting"});
     const auto usage =
-        find_metric(metrics, {"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"});
+        text::find_metric(metrics, {"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"});
     const auto count = [&](std::string_view newer, std::string_view older) {
-      return static_cast<uint64_t>(find_metric(metrics, {newer, older}).value_or(0));
+      return static_cast<uint64_t>(text::find_metric(metrics, {newer, older}).value_or(0));
     };
     LoadReport& load = reading.load;
     load.running = static_cast<uint32_t>(running.value_or(0));
@@ -150,9 +150,10 @@ class VllmDialect final : public Dialect {
     load.prefix_query_tokens =
         count("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total");
     load.preemptions = count("vllm:num_preemptions_total", "vllm:num_preemptions");
-    reading.process_start_s = find_metric(metrics, {"process_start_time_seconds"}).value_or(0);
+    reading.process_start_s =
+        text::find_metric(metrics, {"process_start_time_seconds"}).value_or(0);
     if (const auto awake =
-            find_lowest(metrics, "vllm:engine_sleep_state", R"(sleep_state="awake")")) {
+            text::find_lowest(metrics, "vllm:engine_sleep_state", R"(sleep_state="awake")")) {
       reading.asleep = *awake == 0;
     }
     return running.has_value() || usage.has_value();

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "stator/engine/adapters/prometheus_text.h"
 #include "stator/engine/adapters/test/recorded.h"
 
 namespace stator::engine::adapters {
@@ -88,19 +87,6 @@ TEST(EngineErrors, RecordedOnesKeepTheEnginesWords) {
             "vllm answered 404: Not Found");
   const Error disabled = to_error("vllm", 403, load_recorded("vllm-0.32/scale-out-disabled").body);
   EXPECT_EQ(disabled.code(), Code::kUnavailable);
-}
-
-TEST(PrometheusText, SumsSeriesAndPrefersTheNewerName) {
-  constexpr std::string_view kText =
-      "# HELP new x\nold{a=\"1\"} 7\nnew{rank=\"0\"} 2.0\nnew{rank=\"1\"} 3\nnewer_total 9\n"
-      "info{size=\"32\",block_size=\"16\",odd=\"a b\"} 1.0\n";
-  EXPECT_EQ(find_metric(kText, {"new", "old"}), 5);
-  EXPECT_EQ(find_metric(kText, {"newest", "old"}), 7);
-  EXPECT_EQ(find_metric(kText, {"newer_total"}), 9);
-  EXPECT_EQ(find_metric(kText, {"none"}), std::nullopt);
-  EXPECT_EQ(find_label(kText, "info", "block_size"), "16");
-  EXPECT_EQ(find_label(kText, "info", "size"), "32");
-  EXPECT_EQ(find_label(kText, "info", "absent"), "");
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stator/engine/adapters/prometheus_text.h"
+#include "stator/text/prometheus_text.h"
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
-namespace stator::engine::adapters {
+namespace stator::text {
 namespace {
 
 /// The next line that is a sample; false at the end.
@@ -39,26 +40,59 @@ std::optional<double> value_of(std::string_view line) {
   return value;
 }
 
+struct Total {
+  double sum = 0;
+  double count = 0;
+};
+
+Total add_up(std::string_view text, std::string_view name) {
+  Total total;
+  std::string_view line;
+  while (next_sample(text, line)) {
+    if (name_of(line) == name) {
+      if (const auto value = value_of(line)) {
+        total.sum += *value;
+        ++total.count;
+      }
+    }
+  }
+  return total;
+}
+
 }  // namespace
 
 std::optional<double> find_metric(std::string_view text,
                                   std::initializer_list<std::string_view> names) {
   for (const std::string_view name : names) {
-    std::optional<double> sum;
-    std::string_view rest = text;
-    std::string_view line;
-    while (next_sample(rest, line)) {
-      if (name_of(line) == name) {
-        if (const auto value = value_of(line)) {
-          sum = sum.value_or(0) + *value;
-        }
-      }
-    }
-    if (sum) {
-      return sum;
+    if (const Total total = add_up(text, name); total.count > 0) {
+      return total.sum;
     }
   }
   return std::nullopt;
+}
+
+std::optional<double> find_mean(std::string_view text,
+                                std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    if (const Total total = add_up(text, name); total.count > 0) {
+      return total.sum / total.count;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string_view find_highest(std::string_view text, std::string_view name) {
+  std::string_view found;
+  double highest = 0;
+  std::string_view line;
+  while (next_sample(text, line)) {
+    const auto value = name_of(line) == name ? value_of(line) : std::nullopt;
+    if (value && !std::isnan(*value) && (found.empty() || *value > highest)) {
+      found = line;
+      highest = *value;
+    }
+  }
+  return found;
 }
 
 std::optional<double> find_lowest(std::string_view text, std::string_view name,
@@ -94,4 +128,4 @@ std::string_view find_label(std::string_view text, std::string_view name, std::s
   return {};
 }
 
-}  // namespace stator::engine::adapters
+}  // namespace stator::text
