@@ -7,8 +7,10 @@
 #include <spawn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 namespace stator::io {
 namespace {
@@ -50,17 +52,46 @@ class Attributes {
   posix_spawnattr_t attributes_;
 };
 
+/// This process's environment under what is set: pointers into both.
+std::vector<char*> environment_with(std::vector<std::string>& own) {
+  std::vector<char*> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('=') + 1);
+    const bool is_own = std::ranges::any_of(
+        own, [&](const std::string& mine) { return !name.empty() && mine.starts_with(name); });
+    if (!is_own) {
+      all.push_back(*entry);
+    }
+  }
+  for (std::string& entry : own) {
+    all.push_back(entry.data());
+  }
+  all.push_back(nullptr);
+  return all;
+}
+
 }  // namespace
 
 Result<pid_t> start_child(const std::vector<std::string>& command, int output) {
+  return start_child(command, ChildSetup{.output = output});
+}
+
+Result<pid_t> start_child(const std::vector<std::string>& command, const ChildSetup& setup) {
   FileActions files;
   posix_spawn_file_actions_addopen(files.get(), STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  if (output < 0) {
+  if (setup.output < 0) {
     posix_spawn_file_actions_addopen(files.get(), STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   } else {
-    posix_spawn_file_actions_adddup2(files.get(), output, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(files.get(), output, STDERR_FILENO);
+    posix_spawn_file_actions_adddup2(files.get(), setup.output, STDOUT_FILENO);
   }
+  if (setup.error >= 0) {
+    posix_spawn_file_actions_adddup2(files.get(), setup.error, STDERR_FILENO);
+  } else if (setup.output >= 0) {
+    posix_spawn_file_actions_adddup2(files.get(), setup.output, STDERR_FILENO);
+  }
+  std::vector<std::string> own = setup.environment;
+  std::vector<char*> environment = environment_with(own);
   std::vector<std::string> words = command;
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
@@ -70,8 +101,8 @@ Result<pid_t> start_child(const std::vector<std::string>& command, int output) {
   arguments.push_back(nullptr);
   const Attributes attributes;
   pid_t pid = 0;
-  const int failed =
-      posix_spawnp(&pid, arguments[0], files.get(), attributes.get(), arguments.data(), environ);
+  const int failed = posix_spawnp(&pid, arguments[0], files.get(), attributes.get(),
+                                  arguments.data(), environment.data());
   if (failed != 0) {
     return Error(failed == ENOENT ? Code::kNotFound : Code::kIo,
                  fmt::format("cannot start '{}': {}", command.front(), std::strerror(failed)));

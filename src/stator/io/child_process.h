@@ -16,4 +16,12 @@ namespace stator::io {
 /// are as usual in it. Errors: kNotFound for no such program, kIo.
 Result<pid_t> start_child(const std::vector<std::string>& command, int output = -1);
 
+/// The same, with what differs.
+struct ChildSetup {
+  int output = -1;                            ///< -1: /dev/null
+  int error = -1;                             ///< -1: where the output goes
+  std::vector<std::string> environment = {};  ///< NAME=value, beside what this process has
+};
+Result<pid_t> start_child(const std::vector<std::string>& command, const ChildSetup& setup);
+
 }  // namespace stator::io

@@ -60,10 +60,60 @@ Result<std::string> data_of(const Value& entry, std::string_view key) {
   return text.empty() ? Result<std::string>(std::string()) : from_base64(text, key);
 }
 
+constexpr std::string_view kExecGroup = "client.authentication.k8s.io/";
+
+Result<ExecPlugin> read_exec(const Value& exec, const Value& cluster,
+                             const std::filesystem::path& folder) {
+  ExecPlugin plugin;
+  const std::string_view command = exec.text_at({"command"});
+  plugin.api_version = exec.text_at({"apiVersion"});
+  plugin.install_hint = exec.text_at({"installHint"});
+  if (command.empty()) {
+    return Error(Code::kInvalidArgument, "the kubeconfig's exec has no command");
+  }
+  if (plugin.api_version != "client.authentication.k8s.io/v1" &&
+      plugin.api_version != "client.authentication.k8s.io/v1beta1") {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("the kubeconfig's exec has apiVersion '{}': {}v1 and {}v1beta1 are "
+                             "known",
+                             plugin.api_version, kExecGroup, kExecGroup));
+  }
+  if (exec.text_at({"interactiveMode"}) == "Always") {
+    return Error(Code::kUnsupported,
+                 fmt::format("the kubeconfig's exec '{}' wants to ask questions (interactiveMode "
+                             "Always): set IfAvailable or Never",
+                             command));
+  }
+  const bool is_path = command.find('/') != std::string_view::npos;
+  plugin.command.push_back(is_path ? path_in(folder, command) : std::string(command));
+  for (const Value& word : exec.at("args").elements()) {
+    plugin.command.emplace_back(word.text());
+  }
+  for (const Value& entry : exec.at("env").elements()) {
+    plugin.environment.push_back(
+        fmt::format("{}={}", entry.text_at({"name"}), entry.text_at({"value"})));
+  }
+  if (bool_at(exec, {"provideClusterInfo"}, false)) {
+    plugin.cluster = Value::object();
+    for (const std::string_view key :
+         {"server", "certificate-authority-data", "insecure-skip-tls-verify", "tls-server-name"}) {
+      if (const Value* value = cluster.find(key)) {
+        plugin.cluster[key] = *value;
+      }
+    }
+  }
+  return plugin;
+}
+
 }  // namespace
 
 Result<Access> read_kubeconfig(const std::filesystem::path& path, std::string_view context) {
   STATOR_TRY(const std::string text, io::read_file(path), "reading the kubeconfig");
+  return parse_kubeconfig(text, path, context);
+}
+
+Result<Access> parse_kubeconfig(std::string_view text, const std::filesystem::path& path,
+                                std::string_view context) {
   STATOR_TRY(const auto documents, parse_yaml(text, path.string()));
   if (documents.empty() || !documents.front().is_object()) {
     return Error(Code::kInvalidArgument, fmt::format("{} is no kubeconfig", path.string()));
@@ -74,15 +124,18 @@ Result<Access> read_kubeconfig(const std::filesystem::path& path, std::string_vi
   STATOR_TRY(const Value* cluster,
              find_entry(config, "clusters", "cluster", chosen->text_at({"cluster"})));
   STATOR_TRY(const Value* user, find_entry(config, "users", "user", chosen->text_at({"user"})));
-  if (user->find("exec") != nullptr || user->find("auth-provider") != nullptr) {
+  if (user->find("auth-provider") != nullptr) {
     return Error(
         Code::kUnsupported,
-        fmt::format("{}: user '{}' needs a credential plug-in: write a token, a tokenFile or "
-                    "a client certificate into it",
+        fmt::format("{}: user '{}' has an auth-provider, which is gone since Kubernetes 1.26: "
+                    "write an exec plug-in, a token, a tokenFile or a client certificate into it",
                     path.string(), chosen->text_at({"user"})));
   }
   const std::filesystem::path folder = path.parent_path();
   Access access;
+  if (const Value* exec = user->find("exec")) {
+    STATOR_TRY(access.exec, read_exec(*exec, *cluster, folder), path.string());
+  }
   access.server = cluster->text_at({"server"});
   if (access.server.empty()) {
     return Error(Code::kInvalidArgument,

@@ -159,6 +159,13 @@ Status Client::wait_for_turn() {
 }
 
 Result<std::string> Client::token(bool again) {
+  if (!config_.access.exec.command.empty()) {
+    const std::lock_guard lock(mutex_);
+    if (again || !exec_credential_.is_good(clock_.wall_now())) {
+      STATOR_TRY(exec_credential_, run_exec_plugin(config_.access.exec));
+    }
+    return exec_credential_.token.empty() ? config_.access.token : exec_credential_.token;
+  }
   if (config_.access.token_path.empty()) {
     return config_.access.token;
   }
@@ -186,7 +193,8 @@ std::unique_ptr<net::HttpSession> Client::take_session() {
     }
   };
   const std::lock_guard lock(mutex_);
-  const bool has_files = !access.ca_path.empty() || !access.certificate_path.empty();
+  const bool has_files = !access.ca_path.empty() || !access.certificate_path.empty() ||
+                         !exec_credential_.certificate.empty();
   if (!idle_.empty() && !has_files) {
     auto session = std::move(idle_.back());
     idle_.pop_back();
@@ -195,6 +203,10 @@ std::unique_ptr<net::HttpSession> Client::take_session() {
   load(access.ca_path, credentials.ca);
   load(access.certificate_path, credentials.certificate);
   load(access.key_path, credentials.key);
+  if (!exec_credential_.certificate.empty()) {
+    credentials.certificate = exec_credential_.certificate;
+    credentials.key = exec_credential_.key;
+  }
   const std::string made_of =
       sha256_hex(credentials.ca + "\n" + credentials.certificate + "\n" + credentials.key);
   if (made_of != sessions_made_of_) {

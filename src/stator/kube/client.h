@@ -17,6 +17,7 @@
 #include "stator/core/result.h"
 #include "stator/json/value.h"
 #include "stator/kube/access.h"
+#include "stator/kube/exec_credential.h"
 #include "stator/kube/object.h"
 #include "stator/kube/watch_stream.h"
 #include "stator/net/http_session.h"
@@ -129,6 +130,7 @@ class Client {
   std::string sessions_made_of_;  ///< credentials of idle_, to see when files change
   std::string token_;
   TimePoint token_read_{};
+  ExecCredential exec_credential_;  ///< what the kubeconfig's program said last
   double allowance_;
   TimePoint allowance_at_{};
 };
