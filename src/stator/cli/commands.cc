@@ -466,7 +466,9 @@ const std::vector<Command> kCommands = {
          "one\n"
          "ip:port a line (read again when it changes). Gateways must send request bodies:\n"
          "FULL_DUPLEX_STREAMED or BUFFERED. With --model prompts are compared by their tokens,\n"
-         "and with --kv-event-port by what the endpoints say they have cached.\n\n"
+         "and with --kv-event-port by what the endpoints say they have cached. Requests that\n"
+         "endpoints have from others count as load; where all endpoints are saturated, requests\n"
+         "whose InferenceObjective has a negative priority are answered 429.\n\n"
          "  stator epp --pool-name llama --pool-namespace llm --kubeconfig ~/.kube/config\n"
          "  stator epp --endpoints endpoints.txt --model models/qwen3 --kv-event-port 5557\n"
          "  stator epp --endpoints endpoints.txt --grpc-port 9002",
@@ -482,6 +484,15 @@ const std::vector<Command> kCommands = {
                  {"--kv-block-size", "tokens of a block, as the endpoints have it [16]"},
                  {"--kv-event-port", "port of each endpoint's KV events (ZeroMQ), 0 = none [0]"},
                  {"--kv-replay-port", "port where missed events are asked for, 0 = none [0]"},
+                 {"--refresh-metrics-interval",
+                  "between two readings of each endpoint's metrics, as 500ms or 1s; 0 = never "
+                  "[500ms]"},
+                 {"--model-server-metrics-path", "where endpoints have their metrics [/metrics]"},
+                 {"--model-server-metrics-port", "their port, 0 = the endpoint's own [0]"},
+                 {"--queue-depth-threshold",
+                  "requests that may wait at an endpoint before it counts as saturated [5]"},
+                 {"--kv-cache-util-threshold",
+                  "percent of its KV cache that may be in use before it does [80]"},
                  {"--kv-events", "follow the events that the endpoints file names", true},
                  {"--replica-port", "port by which other pickers hear of our choices [none]"},
                  {"--replica-host", "address by which they reach it [$POD_IP, or 127.0.0.1]"},

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -22,6 +23,7 @@
 #include "stator/epp/picker_server.h"
 #include "stator/epp/pool_watch.h"
 #include "stator/epp/replica_peers.h"
+#include "stator/epp/server_scraper.h"
 #include "stator/io/read_file.h"
 #include "stator/io/replace_file.h"
 #include "stator/kube/certificates.h"
@@ -163,6 +165,12 @@ Result<epp::PoolConfig> read_pool_config(const Invocation& invocation) {
   epp::PoolConfig config;
   STATOR_TRY(const int64_t block, app::whole_option(invocation, "--kv-block-size", 16, 1 << 16));
   STATOR_TRY(const int32_t port, app::port_option(invocation, "--kv-event-port", 0));
+  STATOR_TRY(const int64_t queue,
+             app::whole_option(invocation, "--queue-depth-threshold", 5, 1 << 20));
+  STATOR_TRY(const int64_t usage,
+             app::whole_option(invocation, "--kv-cache-util-threshold", 80, 100));
+  config.queue_max = static_cast<double>(queue);
+  config.cache_usage_max = static_cast<double>(usage) / 100;
   config.block_size = static_cast<uint32_t>(std::max<int64_t>(block, 1));
   config.event_port = static_cast<uint16_t>(std::max<int32_t>(port, 0));
   config.follows_events = config.event_port != 0 || invocation.options.contains("--kv-events");
@@ -173,6 +181,41 @@ Result<epp::PoolConfig> read_pool_config(const Invocation& invocation) {
         "template count them");
   }
   return config;
+}
+
+/// "500ms", "1s", "2m" or milliseconds; 0: never.
+Result<Duration> read_interval(const Invocation& invocation) {
+  const std::string text = option_of(invocation, "--refresh-metrics-interval", "500ms");
+  int64_t number = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit(end, text.data() + text.size());
+  const int64_t milliseconds = unit == "s" ? 1000 : unit == "m" ? 60'000 : 1;
+  const bool is_known = unit.empty() || unit == "ms" || unit == "s" || unit == "m";
+  if (failed != std::errc() || !is_known || number < 0 || number > 3600) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("--refresh-metrics-interval: '{}' is no time like 500ms or 1s, up to "
+                             "3600 of a unit; 0 = never",
+                             text));
+  }
+  return std::chrono::milliseconds(number * milliseconds);
+}
+
+Result<std::unique_ptr<epp::ServerScraper>> scrape(const Invocation& invocation,
+                                                   epp::EndpointPool& pool, Clock& clock,
+                                                   Metrics& metrics) {
+  epp::ScrapeConfig config;
+  STATOR_TRY(config.interval, read_interval(invocation));
+  config.path = option_of(invocation, "--model-server-metrics-path", config.path);
+  STATOR_TRY(const int32_t port, app::port_option(invocation, "--model-server-metrics-port", 0));
+  config.port = static_cast<uint16_t>(std::max<int32_t>(port, 0));
+  if (!config.path.starts_with('/')) {
+    return Error(Code::kInvalidArgument,
+                 "--model-server-metrics-path must begin with '/', as /metrics");
+  }
+  if (config.interval == Duration::zero()) {
+    return std::unique_ptr<epp::ServerScraper>();
+  }
+  return epp::start_scraping(std::move(config), pool, clock, metrics);
 }
 
 /// What a picker hears of its endpoints' caches, and of its replicas' bookings.
@@ -300,6 +343,18 @@ class StopsFirst {
   kube::Client* client_;
 };
 
+void say_ready(const Invocation& invocation, const std::string& host,
+               const epp::PickerServer& server) {
+  log::info("epp", "listening", {{"port", server.port()}, {"health_port", server.health_port()}});
+  if (invocation.settings.announce) {
+    app::announce(
+        invocation.settings, "epp",
+        fmt::format(R"("port":{},"grpc_health_port":{})", server.port(), server.health_port()));
+  } else {
+    print(fmt::format("stator epp listens on {}:{}\n", host, server.port()));
+  }
+}
+
 }  // namespace
 
 Status run_epp(Invocation& invocation) {
@@ -338,20 +393,14 @@ Status run_epp(Invocation& invocation) {
     watch = epp::watch_pool(
         *client, {option_of(invocation, "--pool-namespace", client->space()), pool_name}, *pool);
   }
+  STATOR_TRY(auto scraper, scrape(invocation, *pool, clock, metrics));
   net::ShardSet shards(1, clock, metrics);
   shards.start();
   STATOR_TRY(auto server, epp::PickerServer::listen(config, *pool, shards.shard(0), metrics));
   STATOR_TRY(const auto health,
              app::start_health_server(
                  health_port, [&pool] { return pool->has_synced(); }, clock, metrics));
-  log::info("epp", "listening", {{"port", server->port()}, {"health_port", server->health_port()}});
-  if (invocation.settings.announce) {
-    app::announce(
-        invocation.settings, "epp",
-        fmt::format(R"("port":{},"grpc_health_port":{})", server->port(), server->health_port()));
-  } else {
-    print(fmt::format("stator epp listens on {}:{}\n", config.host, server->port()));
-  }
+  say_ready(invocation, config.host, *server);
   while (!signals.wait_for(kFilePause)) {
     if (!file.empty()) {
       endpoints.reload();
@@ -363,6 +412,7 @@ Status run_epp(Invocation& invocation) {
   }
   server->stop(100s);
   server.reset();
+  scraper.reset();
   ears.stop();
   if (client != nullptr) {
     client->stop();

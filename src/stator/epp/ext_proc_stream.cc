@@ -357,8 +357,12 @@ StreamAnswer ExtProcStream::on_response_headers(const wire::ProcessingRequest& r
   if (served != nullptr) {
     served_ = served->string_value();
   }
-  if (config_.test_mode && !served_.empty()) {
-    set_header(*common.mutable_header_mutation(), kServedEcho, served_);
+  if (config_.test_mode) {  // what the conformance tests of gateways read
+    const bool has_space = request.metadata_context().filter_metadata().contains("envoy.lb");
+    set_header(*common.mutable_header_mutation(), kServedEcho,
+               !served_.empty() ? std::string_view(served_)
+               : has_space      ? "fail: missing destination endpoint served metadata"
+                                : "fail: missing envoy lb metadata");
   }
   return answer_with(std::move(response));
 }
@@ -380,6 +384,7 @@ StreamAnswer ExtProcStream::on_response_body(const wire::HttpBody& body) {
   }
   if (pick_ && body.end_of_stream()) {
     pick_->lease.release();
+    pick_->count.release();
   }
   wire::ProcessingResponse response;
   wire::CommonResponse& common = *response.mutable_response_body()->mutable_response();

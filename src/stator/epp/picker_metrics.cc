@@ -47,9 +47,22 @@ PickerMetrics::PickerMetrics(Metrics& metrics, const EndpointPool& pool, std::st
   metrics.gauge_callback("inference_pool_average_running_requests",
                          "Requests that were sent to an endpoint and have not ended, on average",
                          labels, [&pool] {
+                           if (const PoolAverages told = pool.averages(); told.told > 0) {
+                             return told.running;
+                           }
                            const auto all = static_cast<double>(pool.active_requests());
                            return all / static_cast<double>(std::max<size_t>(1, pool.size()));
                          });
+  metrics.gauge_callback("inference_pool_average_queue_size",
+                         "Requests that wait at an endpoint, on average, as endpoints say", labels,
+                         [&pool] { return pool.averages().waiting; });
+  metrics.gauge_callback("inference_pool_average_kv_cache_utilization",
+                         "Share of endpoints' KV cache in use, on average, as endpoints say",
+                         labels, [&pool] { return pool.averages().cache_usage; });
+  metrics.gauge_callback(
+      "inference_extension_flow_control_pool_saturation",
+      "How full endpoints are, on average: from 1 on requests of negative priority are shed",
+      {{"inference_pool", std::string(name)}}, [&pool] { return pool.averages().saturation; });
 }
 
 PickerMetrics::Model& PickerMetrics::of(std::string_view model, std::string_view target) {

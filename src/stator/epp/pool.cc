@@ -69,6 +69,8 @@ std::vector<blocks::SequenceHash> hashes_of(std::string_view text, uint32_t& tok
 }
 
 constexpr int64_t kWeightMax = 1'000'000;
+/// A prompt's share in the mean length of prompts.
+constexpr uint32_t kMeanShare = 16;
 
 /// The content of a string as it stands in a document.
 std::string unquoted(std::string_view raw) {
@@ -218,7 +220,7 @@ void EndpointPool::change_endpoints(const std::vector<Endpoint>& endpoints,
       continue;
     }
     const WorkerId id = id_of(endpoint.address);
-    by_address_.emplace(endpoint.address, Known{endpoint, id});
+    by_address_.emplace(endpoint.address, Known{.endpoint = endpoint, .id = id});
     by_id_.emplace(id.value(), endpoint.address);
     prefill_count_ += endpoint.is_prefill ? 1 : 0;
     (endpoint.is_prefill ? prefills_ : answers_)->add_worker({id, 0});
@@ -363,15 +365,11 @@ Result<Pick> EndpointPool::pick(const PickRequest& request) {
   bool has_prefill = false;
   {
     const MutexLock lock(mutex_);
-    allowed = allowed_by(request, restricted);
     has_prefill = prefill_count_ > 0;
-    if (by_address_.size() == prefill_count_) {
-      return Error(Code::kUnavailable, "no endpoint is ready");
-    }
+    STATOR_TRY(allowed, candidates(request, restricted));
   }
-  if (restricted && allowed.empty()) {
-    return Error(Code::kUnavailable, "no endpoint of the gateway's subset is ready");
-  }
+  const uint32_t mean = mean_tokens_.load(std::memory_order_relaxed);
+  mean_tokens_.store(mean + (tokens / kMeanShare) - (mean / kMeanShare), std::memory_order_relaxed);
   router::RouteRequest route{
       .request_id = request.request_id,
       .model = request.model,
@@ -399,6 +397,7 @@ Result<Pick> EndpointPool::pick(const PickRequest& request) {
   pick.endpoint = address->second;
   pick.instance = by_address_.at(pick.endpoint).endpoint.instance;
   pick.rank = by_address_.at(pick.endpoint).endpoint.rank;
+  pick.count = RequestCount(by_address_.at(pick.endpoint).ours);
   if (!sequences.empty()) {
     pick.hit_ratio =
         static_cast<double>(decision.overlap_blocks) / static_cast<double>(sequences.size());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
 #include "stator/core/result.h"
+#include "stator/epp/server_load.h"
 #include "stator/json/value.h"
 #include "stator/kv/event.h"
 #include "stator/router/receipt.h"
@@ -62,6 +64,33 @@ struct PickRequest {
   double priority = 0;
 };
 
+/// One request in a count that is shared with whoever reads it, until this is gone.
+class RequestCount {
+ public:
+  RequestCount() noexcept = default;
+  explicit RequestCount(std::shared_ptr<std::atomic<int64_t>> count) : count_(std::move(count)) {
+    count_->fetch_add(1, std::memory_order_relaxed);
+  }
+  RequestCount(RequestCount&&) noexcept = default;
+  RequestCount& operator=(RequestCount&& other) noexcept {
+    release();
+    count_ = std::move(other.count_);
+    return *this;
+  }
+  RequestCount(const RequestCount&) = delete;
+  RequestCount& operator=(const RequestCount&) = delete;
+  ~RequestCount() { release(); }
+  void release() noexcept {
+    if (count_ != nullptr) {
+      count_->fetch_sub(1, std::memory_order_relaxed);
+      count_.reset();
+    }
+  }
+
+ private:
+  std::shared_ptr<std::atomic<int64_t>> count_;  // shared with the pool; null: counted nowhere
+};
+
 /// The choice, with the load it means booked until this is gone.
 struct Pick {
   std::string endpoint;  ///< "ip:port[,ip:port…]"
@@ -73,6 +102,7 @@ struct Pick {
   double hit_ratio = 0;  ///< of the prompt's blocks, what the endpoint has
   router::LoadLease lease;
   router::LoadLease prefill_lease;
+  RequestCount count;  ///< at the endpoint
 };
 
 /// Who tells a pool what endpoints have cached. Implementations are thread-safe.
@@ -88,6 +118,19 @@ struct PoolConfig {
   uint32_t block_size = 16;     ///< tokens of a block, as the endpoints have it
   bool follows_events = false;  ///< what is cached is heard from endpoints, not guessed
   uint16_t event_port = 0;      ///< of endpoints that name none; 0: they have none
+  /// An endpoint with more requests waiting, or that much of its cache in use, is saturated: where
+  /// all are, requests of negative priority are shed.
+  double queue_max = 5;
+  double cache_usage_max = 0.8;
+};
+
+/// What endpoints that answer say of themselves, on average.
+struct PoolAverages {
+  size_t told = 0;  ///< endpoints that say something; 0: the rest means nothing
+  double waiting = 0;
+  double running = 0;
+  double cache_usage = 0;
+  double saturation = 0;  ///< 1: as full as PoolConfig allows
 };
 
 /// The endpoints there are, and the routers over them: one for those that answer, one for those
@@ -107,6 +150,12 @@ class EndpointPool {
   void apply(WorkerId id, const std::vector<kv::KvEvent>& events);
 
   void set_endpoints(const std::vector<Endpoint>& endpoints);
+  std::vector<std::string> addresses() const;
+  /// What an endpoint said when its metrics were read, or nothing: it did not answer. Requests that
+  /// it has from others count as load from now on, and adapters are looked for where they are. One
+  /// thread at a time for an address.
+  void set_server_load(const std::string& address, std::optional<ServerLoad> load);
+  PoolAverages averages() const;
   /// Priorities of InferenceObjectives by name: what a gateway's x-gateway-inference-objective
   /// says.
   void set_objectives(std::map<std::string, double, std::less<>> priorities);
@@ -127,6 +176,10 @@ class EndpointPool {
   struct Known {
     Endpoint endpoint;
     WorkerId id;
+    // Shared with the picks there.
+    std::shared_ptr<std::atomic<int64_t>> ours = std::make_shared<std::atomic<int64_t>>(0);
+    std::optional<ServerLoad> load = {};
+    router::LoadLease foreign = {};  ///< what it has of others
   };
   EndpointPool(const PoolConfig& config, std::shared_ptr<router::RouterService> answers,
                std::shared_ptr<router::RouterService> prefills);
@@ -136,6 +189,15 @@ class EndpointPool {
   std::string events_of(const Endpoint& endpoint) const;
   std::vector<WorkerId> allowed_by(const PickRequest& request, bool& restricted) const
       STATOR_REQUIRES(mutex_);
+  bool is_saturated(const Known& known) const;
+  bool sheds(const PickRequest& request, const std::vector<WorkerId>& allowed,
+             bool restricted) const STATOR_REQUIRES(mutex_);
+  void prefer_adapter(std::string_view model, std::vector<WorkerId>& allowed,
+                      bool& restricted) const STATOR_REQUIRES(mutex_);
+  /// Whom a request may be sent to; `restricted`: nobody else. Errors as of pick().
+  Result<std::vector<WorkerId>> candidates(const PickRequest& request, bool& restricted) const
+      STATOR_REQUIRES(mutex_);
+  router::ReplicaBooking booking_of_others(WorkerId id, const ServerLoad& load, int64_t ours) const;
 
   const PoolConfig config_;
   std::shared_ptr<router::RouterService> answers_;   // shared with its tickets
@@ -147,6 +209,7 @@ class EndpointPool {
   Rewrites rewrites_ STATOR_GUARDED_BY(mutex_);
   std::shared_ptr<EndpointEvents> events_ STATOR_GUARDED_BY(mutex_);  // null: nobody listens
   size_t prefill_count_ STATOR_GUARDED_BY(mutex_) = 0;
+  std::atomic<uint32_t> mean_tokens_{512};  ///< of the prompts that came, the last ones most
   bool synced_ STATOR_GUARDED_BY(mutex_) = false;
 };
 

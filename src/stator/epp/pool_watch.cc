@@ -180,8 +180,10 @@ std::vector<Endpoint> endpoints_of(const Value& pool, const std::vector<Value>& 
     const auto instance = instances.find(kube::name_of(pod).name);
     for (const Value& port : ports->elements()) {
       const bool is_v6 = ip.find(':') != std::string_view::npos;
-      const std::string_view number =
-          port.find("number") == nullptr ? std::string_view() : port.find("number")->text();
+      const int64_t number = kube::int_at(port, {"number"}, 0);
+      if (number < 1 || number > UINT16_MAX) {
+        continue;
+      }
       endpoints.push_back(
           {.address = is_v6 ? fmt::format("[{}]:{}", ip, number) : fmt::format("{}:{}", ip, number),
            .is_prefill = kube::label_of(pod, "nvidia.com/dynamo-component-type") == "prefill",
