@@ -20,6 +20,7 @@
 #include "stator/discovery/static_discovery.h"
 #include "stator/frontend/remote_router.h"
 #include "stator/frontend/shared_cache.h"
+#include "stator/io/read_file.h"
 #include "stator/net/loopback.h"
 
 namespace stator::app {
@@ -33,6 +34,16 @@ constexpr std::string_view kEtcdPrefix = "etcd";  // and etcds
 constexpr std::string_view kKubernetesPrefix = "kubernetes:";
 constexpr Duration kPoll = 20ms;
 
+/// What a pod is called: by the downward API's files, which are right in a restored process, too,
+/// else by its environment.
+std::string pod_fact(std::string_view file, std::string_view variable) {
+  if (const auto text = io::read_file(fmt::format("/etc/podinfo/{}", file))) {
+    const std::string_view word(*text);
+    return std::string(word.substr(0, word.find_first_of(" \t\r\n")));
+  }
+  return read_env(std::string(variable)).value_or("");
+}
+
 /// In a pod by its service account, elsewhere by the file that KUBECONFIG names.
 Result<discovery::KubeDiscoveryOptions> kube_discovery_options(std::string space) {
   discovery::KubeDiscoveryOptions options;
@@ -43,9 +54,9 @@ Result<discovery::KubeDiscoveryOptions> kube_discovery_options(std::string space
     STATOR_TRY(options.client.access,
                kube::read_in_cluster(read_env("KUBERNETES_SERVICE_HOST").value_or(""),
                                      read_env("KUBERNETES_SERVICE_PORT").value_or("")));
-    options.pod_name = read_env("POD_NAME").value_or("");
-    options.pod_uid = read_env("POD_UID").value_or("");
   }
+  options.pod_name = pod_fact("pod_name", "POD_NAME");
+  options.pod_uid = pod_fact("pod_uid", "POD_UID");
   options.space = space.empty() ? options.client.access.space : std::move(space);
   return options;
 }
@@ -75,7 +86,8 @@ void warn_of_open_port(const Settings& settings) {
 }  // namespace
 
 Result<std::unique_ptr<discovery::Discovery>> open_discovery(const Settings& settings,
-                                                             const Clock& clock, Metrics& metrics) {
+                                                             const Clock& clock, Metrics& metrics,
+                                                             bool is_frontend) {
   if (settings.discovery == "memory") {
     return discovery::make_memory_discovery(metrics);
   }
@@ -99,6 +111,7 @@ Result<std::unique_ptr<discovery::Discovery>> open_discovery(const Settings& set
     STATOR_TRY(auto options,
                kube_discovery_options(settings.discovery.substr(kKubernetesPrefix.size())),
                "discovery.backend (flag --discovery)");
+    options.marks_routable = is_frontend;
     return discovery::open_kube_discovery(std::move(options), clock, metrics);
   }
   if (settings.discovery == "static" || settings.discovery.starts_with(kStaticPrefix)) {

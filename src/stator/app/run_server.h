@@ -25,9 +25,11 @@
 
 namespace stator::app {
 
-/// The discovery that `settings` names; kInvalidArgument for a spelling nobody knows.
+/// The discovery that `settings` names; kInvalidArgument for a spelling nobody knows. A frontend
+/// says so: workers' pods may wait until one knows them.
 Result<std::unique_ptr<discovery::Discovery>> open_discovery(const Settings& settings,
-                                                             const Clock& clock, Metrics& metrics);
+                                                             const Clock& clock, Metrics& metrics,
+                                                             bool is_frontend = false);
 
 /// The frontend half of a process with everything it stands on, in the order it must be built and
 /// taken down.

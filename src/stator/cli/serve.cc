@@ -161,7 +161,7 @@ Status run_frontend(Invocation& invocation) {
   app::add_process_metrics(metrics);
   app::label_fleet_metrics(metrics, settings);
   Signals signals;
-  STATOR_TRY(auto discovery, app::open_discovery(settings, clock, metrics));
+  STATOR_TRY(auto discovery, app::open_discovery(settings, clock, metrics, true));
   STATOR_TRY(const auto broker, app::open_event_carrier(settings.events, "frontend", metrics));
   session::GrpcOptions grpc;
   STATOR_TRY(grpc.tls, settings.rpc.tls());

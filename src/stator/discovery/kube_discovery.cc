@@ -8,9 +8,11 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "stator/core/log.h"
 #include "stator/discovery/memory_discovery.h"
+#include "stator/discovery/routable_marks.h"
 #include "stator/kube/informer.h"
 
 namespace stator::discovery {
@@ -21,7 +23,9 @@ using namespace std::chrono_literals;
 
 constexpr std::string_view kManager = "stator-worker";
 
+/// A pod whose gate waits for us counts as soon as its containers are ready.
 bool is_pod_ready(const Value& pod) {
+  const std::string_view wanted = is_gated(pod) ? "ContainersReady" : "Ready";
   if (pod.find_at({"metadata", "deletionTimestamp"}) != nullptr) {
     return false;
   }
@@ -30,11 +34,21 @@ bool is_pod_ready(const Value& pod) {
     return false;
   }
   for (const Value& condition : conditions->elements()) {
-    if (condition.text_at({"type"}) == "Ready") {
+    if (condition.text_at({"type"}) == wanted) {
       return condition.text_at({"status"}) == "True";
     }
   }
   return false;
+}
+
+/// Of a pod's spec nothing else is asked.
+void keep_gates(Value& pod) {
+  const Value* gates = pod.find_at({"spec", "readinessGates"});
+  Value kept = gates == nullptr ? Value() : *gates;
+  pod.erase("spec");
+  if (!kept.is_null()) {
+    pod["spec"]["readinessGates"] = std::move(kept);
+  }
 }
 
 /// What the API server knows is mirrored into a view in memory, which serves the watches.
@@ -44,12 +58,15 @@ class KubeDiscovery final : public Discovery {
       : options_(std::move(options)),
         client_(options_.client, clock, metrics),
         view_(make_memory_discovery(metrics)) {
+    if (options_.marks_routable) {
+      marks_ = std::make_unique<RoutableMarks>(client_, clock);
+    }
     const auto refresh = [this](const Value*, const Value*) { on_change(); };
     pods_ = std::make_unique<kube::Informer>(
         client_, kube::resource_of("Pod"),
         kube::Informer::Options{.selection = {.space = options_.space,
                                               .labels = "nvidia.com/dynamo-discovery-enabled=true"},
-                                .trim = [](Value& pod) { pod.erase("spec"); },
+                                .trim = keep_gates,
                                 .on_change = refresh});
     records_ = std::make_unique<kube::Informer>(
         client_, kube::resource_of("DynamoWorkerMetadata"),
@@ -62,6 +79,7 @@ class KubeDiscovery final : public Discovery {
     client_.stop();
     records_.reset();
     pods_.reset();
+    marks_.reset();
   }
 
   Status wait_until_synced() {
@@ -141,6 +159,7 @@ class KubeDiscovery final : public Discovery {
       return;
     }
     std::map<InstanceKey, InstanceRecord> wanted;
+    std::vector<Value> gated;  // pods whose gate is still closed
     for (const Value& object : records_->find(options_.space, [](const Value&) { return true; })) {
       auto record = from_object(object);
       if (!record) {
@@ -150,6 +169,9 @@ class KubeDiscovery final : public Discovery {
       const auto known = pod.empty() ? std::nullopt : pods_->get({options_.space, pod});
       if (!known || is_pod_ready(*known)) {
         wanted.insert_or_assign(record->key, std::move(*record));
+        if (marks_ != nullptr && known && is_gated(*known) && !is_routable(*known)) {
+          gated.push_back(*known);
+        }
       }
     }
     std::erase_if(mirrored_, [&](const auto& entry) {
@@ -171,6 +193,9 @@ class KubeDiscovery final : public Discovery {
         }
       }
     }
+    for (const Value& pod : gated) {
+      marks_->add(pod);  // its worker has been told to who watches
+    }
   }
 
   struct Mirrored {
@@ -186,6 +211,7 @@ class KubeDiscovery final : public Discovery {
   std::condition_variable wake_;
   std::mutex mutex_;
   std::map<InstanceKey, Mirrored> mirrored_;
+  std::unique_ptr<RoutableMarks> marks_;  // null: gates are others' to open
   std::unique_ptr<kube::Informer> pods_;
   std::unique_ptr<kube::Informer> records_;
 };
@@ -205,6 +231,8 @@ Value to_object(const InstanceRecord& record, const KubeDiscoveryOptions& option
                                    {options.space, name.substr(0, 200)});
   if (!options.pod_name.empty()) {
     object["metadata"]["labels"]["stator.dev/pod"] = options.pod_name;
+  }
+  if (!options.pod_name.empty() && !options.pod_uid.empty()) {
     Value owner = Value::object();
     owner["apiVersion"] = "v1";
     owner["kind"] = "Pod";

@@ -19,12 +19,15 @@ struct KubeDiscoveryOptions {
   /// record ends when it is withdrawn.
   std::string pod_name = {};
   std::string pod_uid = {};
+  /// A frontend's: pods of workers that it knows get the condition their readiness gate waits for.
+  bool marks_routable = false;
   Duration startup_timeout = std::chrono::seconds(30);
 };
 
 /// Discovery in a Kubernetes namespace: each worker writes a DynamoWorkerMetadata with its record
 /// under spec.data.stator; frontends watch them. A record whose pod is there but not ready, or
-/// going away, does not count. While the API server is away the last view stays (D4). Waits for the
+/// going away, does not count; one with our readiness gate counts when its containers are ready.
+/// While the API server is away the last view stays (D4). Waits for the
 /// first view: kUnavailable when it does not come in time.
 Result<std::unique_ptr<Discovery>> open_kube_discovery(KubeDiscoveryOptions options,
                                                        const Clock& clock, Metrics& metrics);
