@@ -77,11 +77,16 @@ class Pod:
         self.name, self.space, self.uid = (value["metadata"][key] for key in ("name", "namespace", "uid"))
         self.address, self.told_ready, self.is_ending = address, None, False
         self.containers = [Container(value, each, address, kubeconfig) for each in value["spec"]["containers"]]
+        self.gates = {each["conditionType"] for each in value["spec"].get("readinessGates") or []}
 
-    def status(self, ready: bool) -> dict:
-        word = "True" if ready else "False"
-        conditions = [{"type": kind, "status": word if "eady" in kind else "True", "lastTransitionTime": now()}
-                      for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")]
+    def opened(self, value: dict) -> list[dict]:
+        """Conditions of others that the pod's readiness waits for, as far as they hold."""
+        return [each for each in value["status"].get("conditions") or [] if each["type"] in self.gates and each["status"] == "True"]
+
+    def status(self, ready: bool, opened: list[dict]) -> dict:
+        words = {"ContainersReady": ready, "Ready": ready and len(opened) == len(self.gates)}
+        conditions = [{"type": kind, "status": "True" if words.get(kind, True) else "False", "lastTransitionTime": now()}
+                      for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")] + opened
         return {"phase": "Running", "podIP": self.address, "podIPs": [{"ip": self.address}], "hostIP": "127.0.0.1", "startTime": now(),
                 "conditions": conditions, "containerStatuses": [
                     {"name": each.spec["name"], "image": each.spec["image"], "imageID": "", "ready": ready, "started": True, "restartCount": 0,
@@ -165,9 +170,10 @@ class LiveNode:
                 self.ended.append(f"{pod.name} ended with {each.process.returncode}: {each.text()[-3000:]}")
                 pod.is_ending = True
         ready = all(each.is_ready() for each in pod.containers)
-        if ready != pod.told_ready:
-            self.api.patch("Pod", pod.name, {"status": pod.status(ready)}, pod.space, "status")
-            pod.told_ready = ready
+        opened = pod.opened(value)
+        if (ready, len(opened)) != pod.told_ready:
+            self.api.patch("Pod", pod.name, {"status": pod.status(ready, opened)}, pod.space, "status")
+            pod.told_ready = (ready, len(opened))
 
     def forget(self, name: str, space: str) -> None:
         with contextlib.suppress(ApiError):  # gone by itself

@@ -19,7 +19,7 @@ from rig import ROOT, ClusterTest, install, start_operator
 GRAPH = f"""
 apiVersion: nvidia.com/v1beta1
 kind: DynamoGraphDeployment
-metadata: {{name: chat}}
+metadata: {{name: chat, annotations: {{stator.dev/routable-gate: "true"}}}}
 spec:
   components:
   - name: Frontend
@@ -144,6 +144,9 @@ class LiveStreams(ClusterTest):
         streams = Streams(self.api, self.space)
         self.addCleanup(streams.close)
         self.wait_for(streams, "it serves", lambda: streams.done >= len(PROMPTS))
+        for pod in self.api.list("Pod", self.space, "nvidia.com/dynamo-component-type=worker"):  # ready since a frontend knows them
+            self.assertEqual(pod["spec"]["readinessGates"], [{"conditionType": "stator.dev/routable"}])
+            self.assertIn(("stator.dev/routable", "True"), [(each["type"], each["status"]) for each in pod["status"]["conditions"]])
         self.change(1, "two")
         self.wait_for(streams, "the workers have rolled", lambda: self.state() == "successful" and self.pods_with("worker", "two") == [True, True])
         self.change(0, "two")

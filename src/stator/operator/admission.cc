@@ -8,6 +8,8 @@
 #include "stator/operator/checkpoint.h"
 #include "stator/operator/convert.h"
 #include "stator/operator/validate.h"
+#include "stator/operator/validate_alpha.h"
+#include "stator/operator/validate_object.h"
 #include "stator/operator/validate_set.h"
 #include "stator/operator/warnings.h"
 
@@ -91,6 +93,17 @@ Value patch_of(const Value& before, const Value& after) {
   return patch;
 }
 
+/// What a conversion kept of a manifest in v1alpha1.
+Status validate_alpha(const Value& subject) {
+  Value written = subject;
+  written["spec"] = preserved_alpha(subject);
+  FieldCheck check;
+  if (subject.text_at({"kind"}) != "DynamoGraphDeploymentRequest") {
+    check_alpha(check, written);
+  }
+  return outcome(check, subject);
+}
+
 }  // namespace
 
 Value review_defaults(const Value& review, const AdmissionContext& context) {
@@ -154,6 +167,12 @@ Value review_validity(const Value& review, const AdmissionContext& context) {
   }
   const std::string_view kind = object->text_at({"kind"});
   Status checked;
+  if (admission.was_alpha && admission.old == nullptr) {
+    checked = validate_alpha(subject);
+  }
+  if (!checked) {
+    return deny(review, checked.error().message());
+  }
   if (kind == "DynamoGraphDeployment") {
     checked = validate_graph(subject, context.environment, admission);
   } else if (kind == "PodCliqueSet" || kind == "ClusterTopologyBinding") {

@@ -69,8 +69,10 @@ Value make_leader_worker_set(PodContext pods, const kube::ObjectName& name) {
   both["size"] = pods.component.nodes();
   pods.role = Role::kLeader;
   both["leaderTemplate"] = make_pod_template(pods);
+  both["leaderTemplate"]["metadata"]["labels"]["role"] = "leader";
   pods.role = Role::kWorker;
   both["workerTemplate"] = make_pod_template(pods);
+  both["workerTemplate"]["metadata"]["labels"]["role"] = "worker";
   return set;
 }
 
@@ -136,8 +138,9 @@ std::vector<Value> make_component_deployments(const Graph& graph, const Environm
     object["metadata"]["annotations"][kAnnotationMadeBy] = kOperatorName;
     if (const Value* annotations = graph.object().find_at({"metadata", "annotations"})) {
       for (const json::Member& member : annotations->members()) {
-        if (member.key.starts_with("nvidia.com/") && member.key != kAnnotationWorkerHash &&
-            !is_conversion_annotation(member.key)) {
+        const bool is_ours = member.key == kAnnotationRoutableGate;
+        if ((is_ours || member.key.starts_with("nvidia.com/")) &&
+            member.key != kAnnotationWorkerHash && !is_conversion_annotation(member.key)) {
           object["metadata"]["annotations"][member.key] = member.value;
         }
       }

@@ -25,6 +25,7 @@
 #include "stator/operator/reconcile.h"
 #include "stator/operator/request.h"
 #include "stator/operator/ssh_secret.h"
+#include "stator/operator/status_pace.h"
 
 namespace stator::op {
 namespace {
@@ -282,22 +283,25 @@ class OperatorController final : public Controller {
     if (kind == "DynamoCheckpoint") {
       on_checkpoint(name);
     }
-    bool has_owner = false;
-    if (const Value* owners = object.find_at({"metadata", "ownerReferences"})) {
-      for (const Value& owner : owners->elements()) {
-        const std::string_view owner_kind = owner.text_at({"kind"});
-        const kube::ObjectName owner_name{name.space, std::string(owner.text_at({"name"}))};
-        if (owner_kind == "DynamoGraphDeployment" || owner_kind == "DynamoComponentDeployment") {
-          has_owner = true;
-          queue_.add(make_key(owner_kind == "DynamoGraphDeployment" ? kGraphKey : kComponentKey,
-                              owner_name));
-        }
-      }
-    }
+    const bool has_owner = add_owners(object);
     if (!has_owner && kind.starts_with("PodClique")) {
       queue_.add(
           make_key(kGraphKey, {name.space, std::string(kube::label_of(object, kLabelGraph))}));
     }
+  }
+
+  /// The graph or component that an object is of; false: of none.
+  bool add_owners(const Value& object) {
+    bool has_owner = false;
+    for (const Value& owner : object.at("metadata").at("ownerReferences").elements()) {
+      const std::string_view kind = owner.text_at({"kind"});
+      if (kind == "DynamoGraphDeployment" || kind == "DynamoComponentDeployment") {
+        has_owner = true;
+        queue_.add(make_key(kind == "DynamoGraphDeployment" ? kGraphKey : kComponentKey,
+                            {kube::name_of(object).space, std::string(owner.text_at({"name"}))}));
+      }
+    }
+    return has_owner;
   }
 
   /// Graphs of its namespace that use a checkpoint: it may be another one's by name.
@@ -391,11 +395,15 @@ class OperatorController final : public Controller {
   Status reconcile_graph(const kube::ObjectName& name) {
     auto graph = informer("DynamoGraphDeployment")->get(name);
     if (!graph) {
+      pace_.forget(make_key(kGraphKey, name));
       return {};
     }
     GraphView view{.graph = std::move(*graph), .now = kube::rfc3339(clock_.wall_now())};
     const std::string index = fmt::format("{}/{}", name.space, label_value(name.name));
     view.components = informer("DynamoComponentDeployment")->find_indexed(index);
+    for (Value& component : view.components) {
+      newest_.overlay(component);
+    }
     view.adapters = informer("DynamoGraphDeploymentScalingAdapter")->find_indexed(index);
     for (const std::string_view kind : {"PodClique", "PodCliqueScalingGroup"}) {
       for (Value& clique : informer(kind)->find_indexed(index)) {
@@ -415,16 +423,24 @@ class OperatorController final : public Controller {
   }
 
   Status reconcile_component(const kube::ObjectName& name) {
-    auto component = informer("DynamoComponentDeployment")->get(name);
+    const auto component = informer("DynamoComponentDeployment")->get(name);
     if (!component) {
+      newest_.forget(name.to_string());
+      pace_.forget(make_key(kComponentKey, name));
       return {};
     }
-    ComponentView view{.component = std::move(*component), .now = kube::rfc3339(clock_.wall_now())};
+    ComponentView view{.component = *component, .now = kube::rfc3339(clock_.wall_now())};
+    newest_.overlay(view.component);
     view.workload = informer("Deployment")->get(name);
     if (!view.workload) {
       view.workload = informer("LeaderWorkerSet")->get({name.space, name.name + "-0"});
     }
-    return carry_out(view.component, plan_component(view, facts_.environment()));
+    const Plan plan = plan_component(view, facts_.environment());
+    STATOR_CHECK(carry_out(*component, plan));
+    if (plan.status.is_object() && newest_.remember(*component, plan.status)) {
+      add_owners(*component);  // the graph reads it here: the API server may get it later
+    }
+    return {};
   }
 
   Status carry_out(const Value& object, const Plan& plan) {
@@ -468,20 +484,44 @@ class OperatorController final : public Controller {
         return scaled.error().clone();
       }
     }
-    for (const auto& [other, other_status] : plan.statuses) {
-      STATOR_CHECK(writer_.write_status(other, other_status));
-    }
+    return write_statuses(object, plan, std::move(failed));
+  }
+
+  /// Last: what was reached, or why not. Returns `failed`, or what failed here.
+  Status write_statuses(const Value& object, const Plan& plan, Status failed) {
     Value status = plan.status;
     if (!failed && status.is_object()) {
       status["message"] = failed.error().message();
     }
-    if (!status.is_null() && !is_same_status(object, status)) {
+    const bool has_changed = !status.is_null() && !is_stored_status(object, status);
+    if (has_changed && failed && plan.events.empty() && postpones(object, status)) {
+      return failed;
+    }
+    for (const auto& [other, other_status] : plan.statuses) {
+      STATOR_CHECK(writer_.write_status(other, other_status));
+    }
+    if (has_changed) {
       STATOR_CHECK(writer_.write_status(object, status));
       for (const PlannedEvent& event : plan.events) {
         record(object, event);
       }
     }
     return failed;
+  }
+
+  /// Whether it can wait for what comes next; then the object is looked at again.
+  bool postpones(const Value& object, const Value& status) {
+    const std::string_view kind = object.text_at({"kind"});
+    if (kind == "DynamoGraphDeploymentRequest") {
+      return false;
+    }
+    const std::string key = make_key(kind == "DynamoGraphDeployment" ? kGraphKey : kComponentKey,
+                                     kube::name_of(object));
+    const Duration wait = pace_.wait(key, object.find("status"), status, clock_.now());
+    if (wait > Duration::zero()) {
+      queue_.add_after(key, wait);
+    }
+    return wait > Duration::zero();
   }
 
   /// Children that others change later are made where they are not there, and left alone.
@@ -515,11 +555,6 @@ class OperatorController final : public Controller {
     return {};
   }
 
-  static bool is_same_status(const Value& object, const Value& status) {
-    const Value* before = object.find("status");
-    return before != nullptr && kube::same(*before, status);
-  }
-
   void record(const Value& object, const PlannedEvent& planned) {
     const Value event =
         kube::make_event(object, planned, options_.holder, kube::rfc3339_micro(clock_.wall_now()));
@@ -537,6 +572,8 @@ class OperatorController final : public Controller {
   Counter errors_;
   Histogram seconds_;
   OperatorMetrics dashboards_;
+  StatusPace pace_;
+  NewestStatuses newest_;  ///< of components
   std::atomic<bool> stopping_{false};
   std::atomic<bool> ready_{false};
   std::mutex wake_mutex_;

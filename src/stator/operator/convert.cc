@@ -351,9 +351,7 @@ bool is_conversion_annotation(std::string_view key) {
          key == kAnnotationBetaStatus || key == kAnnotationReferenceAlpha;
 }
 
-namespace {
-
-Value preserved(const Value& graph) {
+Value preserved_alpha(const Value& graph) {
   std::string_view text = kube::annotation_of(graph, kAnnotationAlpha);
   if (text.empty()) {
     text = kube::annotation_of(graph, kAnnotationReferenceAlpha);
@@ -361,16 +359,14 @@ Value preserved(const Value& graph) {
   return text.empty() ? Value() : json::parse(text).value_or(Value());
 }
 
-}  // namespace
-
 Value preserved_claims(const Value& graph) {
-  const Value spec = preserved(graph);
+  const Value spec = preserved_alpha(graph);
   const Value* claims = spec.find("pvcs");
   return claims == nullptr ? Value() : *claims;
 }
 
 Value preserved_ingress(const Value& graph, std::string_view component) {
-  const Value spec = preserved(graph);
+  const Value spec = preserved_alpha(graph);
   const Value* ingress = spec.find_at({"services", component, "ingress"});
   return ingress == nullptr ? Value() : *ingress;
 }

@@ -26,6 +26,8 @@ bool is_conversion_annotation(std::string_view key);
 
 /// Claims and a service's entry: fields of v1alpha1 that v1beta1 has no place for and the operator
 /// acts on; null where there are none. `graph` is in v1beta1.
+/// The spec as v1alpha1 said it; null where it was never said so.
+json::Value preserved_alpha(const json::Value& graph);
 json::Value preserved_claims(const json::Value& graph);
 json::Value preserved_ingress(const json::Value& graph, std::string_view component);
 

@@ -46,8 +46,10 @@ Value make_clique(PodContext pods, const CliqueShape& shape) {
   Value clique = Value::object();
   clique["name"] = shape.name;
   clique["labels"] = pod["metadata"]["labels"];
+  clique["annotations"] = Value::object();
+  clique["annotations"][kAnnotationDiscovery] = pods.graph.discovery();
   if (const Value* annotations = pod.find_at({"metadata", "annotations"})) {
-    clique["annotations"] = *annotations;
+    kube::merge_patch(clique["annotations"], *annotations);
   }
   Value& spec = clique["spec"];
   spec["roleName"] = shape.name;
@@ -166,8 +168,7 @@ void add_component(const PodContext& pods, std::string_view topology, Value& spe
   spec["cliques"].push_back(std::move(clique));
 }
 
-Value make_set(const Graph& graph, const Environment& environment, std::string_view hash,
-               const Restarts& restarts) {
+Value make_set(const Graph& graph, const Environment& environment, const GroveMarks& marks) {
   Value set = kube::make_object(kube::resource_of("PodCliqueSet"),
                                 {graph.space(), shortened(dns_name(graph.name()), kGroveNameMax)});
   const Value& object = graph.object();
@@ -198,21 +199,23 @@ Value make_set(const Graph& graph, const Environment& environment, std::string_v
     spec["topologyConstraint"] = topology_constraint(own, topology);
   }
   for (const Component& component : graph.components()) {
-    const auto restart = restarts.find(component.name());
-    add_component({.graph = graph,
-                   .component = component,
-                   .environment = environment,
-                   .worker_hash = "",
-                   .restart_id = restart == restarts.end() ? std::string() : restart->second},
-                  topology, spec);
+    const auto restart = marks.restarts.find(component.name());
+    add_component(
+        {.graph = graph,
+         .component = component,
+         .environment = environment,
+         .worker_hash = marks.tells_pods && component.is_worker() ? marks.hash : std::string(),
+         .selector = label_value(component_object_name(graph.name(), component.name())),
+         .restart_id = restart == marks.restarts.end() ? std::string() : restart->second},
+        topology, spec);
   }
   for (const Value& clique : spec["cliques"].elements()) {
     if (clique.find_at({"spec", "startsAfter"}) != nullptr) {
       spec["cliqueStartupType"] = "CliqueStartupTypeExplicit";
     }
   }
-  if (!hash.empty()) {
-    set["metadata"]["annotations"][kAnnotationWorkerHash] = hash;
+  if (!marks.hash.empty()) {
+    set["metadata"]["annotations"][kAnnotationWorkerHash] = marks.hash;
   }
   set["metadata"]["annotations"][kAnnotationMadeBy] = kOperatorName;
   if (const Value* value = object.find_at({"spec", "providerOverride", "value"})) {
@@ -229,9 +232,9 @@ bool is_scaling_group(const Component& component) {
 }
 
 std::vector<Value> make_grove_objects(const Graph& graph, const Environment& environment,
-                                      std::string_view hash, const Restarts& restarts) {
+                                      const GroveMarks& marks) {
   std::vector<Value> made;
-  made.push_back(make_set(graph, environment, hash, restarts));
+  made.push_back(make_set(graph, environment, marks));
   for (const Component& component : graph.components()) {
     if (const GpuMemory memory = read_gpu_memory(component);
         memory.enabled && !memory.is_inter_pod) {

@@ -209,6 +209,16 @@ void add_wait_for_leader(const PodContext& context, const Value& container, Valu
   pod_spec["initContainers"].push_back(std::move(init));
 }
 
+/// By which address other engines fetch KV blocks from this one; with Ray it is the engine's own.
+void tell_side_channel(std::string_view executor, Value& container) {
+  if (executor == "ray") {
+    return;
+  }
+  Value host = Value::array();
+  host.push_back(env_field("VLLM_NIXL_SIDE_CHANNEL_HOST", "status.podIP"));
+  container["env"] = merge_env(host, container["env"]);
+}
+
 void add_vllm(const PodContext& context, Value& container, Value& pod_spec) {
   const Words words = words_of(container);
   const int64_t gpus = std::max<int64_t>(context.component.gpus(), 1);
@@ -222,6 +232,8 @@ void add_vllm(const PodContext& context, Value& container, Value& pod_spec) {
   if (executor.empty()) {
     executor = context.graph.annotation(kAnnotationVllmExecutor);
   }
+  executor = lower(executor);
+  tell_side_channel(executor, container);
   if (world > gpus && executor == "ray") {
     if (is_leader) {
       add_flags(container, {"--distributed-executor-backend", "ray"}, "");
@@ -244,7 +256,6 @@ void add_vllm(const PodContext& context, Value& container, Value& pod_spec) {
       add_wait_for_leader(context, container, pod_spec, kPortRendezvous);
     }
     add_rank(context, container, std::move(flags), "--node-rank");
-    container["env"].push_back(env_field("VLLM_NIXL_SIDE_CHANNEL_HOST", "status.podIP"));
   } else if (has_word(words, "--enable-elastic-ep")) {
     if (is_leader) {
       wrap(container, fmt::format("ray start --head --port={}", kPortRay), true);

@@ -13,6 +13,8 @@ inline constexpr std::string_view kLabelGraph = "nvidia.com/dynamo-graph-deploym
 inline constexpr std::string_view kLabelComponent = "nvidia.com/dynamo-component";
 inline constexpr std::string_view kLabelRuntimeNamespace = "nvidia.com/dynamo-namespace";
 inline constexpr std::string_view kLabelComponentType = "nvidia.com/dynamo-component-type";
+/// prefill or decode, of workers: what selectors of older manifests ask for.
+inline constexpr std::string_view kLabelSubComponentType = "nvidia.com/dynamo-sub-component-type";
 inline constexpr std::string_view kLabelComponentClass = "nvidia.com/dynamo-component-class";
 inline constexpr std::string_view kLabelWorkerHash = "nvidia.com/dynamo-worker-hash";
 inline constexpr std::string_view kLabelBaseModelHash = "nvidia.com/dynamo-base-model-hash";
@@ -51,6 +53,9 @@ inline constexpr std::string_view kAnnotationTopologyDomain = "stator.dev/topolo
 inline constexpr std::string_view kLabelWantsTopology = "stator.dev/wants-topology";
 inline constexpr std::string_view kAnnotationNoPullSecrets =
     "nvidia.com/disable-image-pull-secret-discovery";
+/// "true": pods of workers are ready only when a frontend knows them.
+inline constexpr std::string_view kAnnotationRoutableGate = "stator.dev/routable-gate";
+inline constexpr std::string_view kRoutableCondition = "stator.dev/routable";
 /// On children of ours, beside the pods' template: who made it last.
 inline constexpr std::string_view kAnnotationMadeBy = "stator.dev/made-by";
 /// On a graph: which of another operator's pods stay (see move_in.h).

@@ -38,9 +38,15 @@ std::vector<json::Value> make_component_objects(const json::Value& component,
 /// The restart that each component's pods are of; components that were never restarted are absent.
 using Restarts = std::map<std::string, std::string, std::less<>>;
 
+/// What the pods of a PodCliqueSet carry beside the graph.
+struct GroveMarks {
+  std::string hash;        ///< generation of the workers; empty: there are none
+  bool tells_pods = true;  ///< whether the workers' pods carry it, and a namespace of their own
+  Restarts restarts = {};
+};
 /// The PodCliqueSet of a graph first, then the Services of its components.
 std::vector<json::Value> make_grove_objects(const Graph& graph, const Environment& environment,
-                                            std::string_view hash, const Restarts& restarts);
+                                            const GroveMarks& marks);
 /// Whether a component is a PodCliqueScalingGroup of the set; else it is a PodClique.
 bool is_scaling_group(const Component& component);
 

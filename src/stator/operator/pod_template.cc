@@ -277,6 +277,16 @@ void fill_pod_spec(const PodContext& context, Value& spec) {
   }
 }
 
+/// Ready means more then: old pods go when the new ones get requests, not just when they could.
+void add_routable_gate(const PodContext& context, Value& spec) {
+  if (context.component.is_worker() && context.role != Role::kWorker &&
+      has_routable_gate(context.graph, context.component)) {
+    Value gate = Value::object();
+    gate["conditionType"] = kRoutableCondition;
+    spec["readinessGates"].push_back(std::move(gate));
+  }
+}
+
 /// Other containers are the user's sidecars; one of them may be a frontend.
 void add_sidecars(const PodContext& context, Value& containers) {
   const Value* own = context.component.spec().find_at({"podTemplate", "spec", "containers"});
@@ -312,6 +322,11 @@ Value make_annotations(const PodContext& context) {
 
 }  // namespace
 
+bool has_routable_gate(const Graph& graph, const Component& component) {
+  const std::string_view own = component.annotation(kAnnotationRoutableGate);
+  return (own.empty() ? graph.annotation(kAnnotationRoutableGate) : own) == "true";
+}
+
 bool is_stator_image(std::string_view image) {
   image = image.substr(0, image.find('@'));
   const size_t slash = image.rfind('/');
@@ -346,6 +361,9 @@ Value system_labels(const PodContext& context) {
   }
   if (component.is_worker()) {
     labels[kLabelComponentClass] = "worker";
+    if (component.type() != "worker") {
+      labels[kLabelSubComponentType] = component.type();
+    }
   }
   if (!context.worker_hash.empty()) {
     labels[kLabelWorkerHash] = context.worker_hash;
@@ -387,6 +405,7 @@ Value make_pod_template(const PodContext& context) {
     }
   }
   fill_pod_spec(context, spec);
+  add_routable_gate(context, spec);
   add_shared_memory(context, main, spec);
   if (context.component.type() == "epp") {
     spec["volumes"].push_back(epp_config_volume(context));

@@ -35,6 +35,9 @@ json::Value system_labels(const PodContext& context);
 /// that `over` may refer to them.
 json::Value merge_env(const json::Value& under, const json::Value& over);
 
+/// Whether pods of the component's workers wait for a frontend to know them.
+bool has_routable_gate(const Graph& graph, const Component& component);
+
 /// Whether an image is ours: its repository's last part starts with "stator".
 bool is_stator_image(std::string_view image);
 

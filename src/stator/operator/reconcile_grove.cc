@@ -176,13 +176,31 @@ bool keeps_set(Pass& pass) {
   return true;
 }
 
+/// Whether the workers' pods carry their generation. Those of a set that was made without it stay
+/// as they are until the workers change anyway.
+bool tells_generation(const Pass& pass, std::string_view hash) {
+  if (!pass.view.set) {
+    return true;
+  }
+  if (const Value* cliques = pass.view.set->find_at({"spec", "template", "cliques"})) {
+    for (const Value& clique : cliques->elements()) {
+      const Value* labels = clique.find("labels");
+      if (labels != nullptr && labels->find(kLabelWorkerHash) != nullptr) {
+        return true;
+      }
+    }
+  }
+  return kube::annotation_of(*pass.view.set, kAnnotationWorkerHash) != hash;
+}
+
 }  // namespace
 
 void plan_grove_path(Pass& pass, Value& status) {
-  const Restarts restarts = plan_restarts(pass, status);
+  GroveMarks marks{.hash = worker_hash(pass.graph)};
+  marks.tells_pods = tells_generation(pass, marks.hash);
+  marks.restarts = plan_restarts(pass, status);
   const bool keeps = keeps_set(pass);
-  for (Value& object :
-       make_grove_objects(pass.graph, pass.environment, worker_hash(pass.graph), restarts)) {
+  for (Value& object : make_grove_objects(pass.graph, pass.environment, marks)) {
     const bool is_set = object.text_at({"kind"}) == "PodCliqueSet";
     if (is_set && (keeps || (!pass.waiting.empty() && !pass.view.set))) {
       continue;  // kept as it is, or not before its pods can be restored

@@ -13,6 +13,8 @@
 #include "stator/operator/objects.h"
 #include "stator/operator/request.h"
 #include "stator/operator/validate.h"
+#include "stator/operator/validate_alpha.h"
+#include "stator/operator/validate_object.h"
 #include "stator/operator/validate_set.h"
 
 namespace stator::op {
@@ -192,6 +194,11 @@ Result<Value> admit(const Value& object, const Environment& environment) {
   Value admitted = object;
   if (has_two && was_alpha) {
     STATOR_CHECK(check_alpha_parts(object));
+    if (kind != "DynamoGraphDeploymentRequest" && kube::uid_of(object).empty()) {
+      FieldCheck check;
+      check_alpha(check, object);
+      STATOR_CHECK(outcome(check, object));
+    }
     admitted["apiVersion"] = "nvidia.com/v1alpha1";
     STATOR_TRY(admitted, convert(admitted, "nvidia.com/v1beta1"));
   }
@@ -221,7 +228,7 @@ std::vector<Value> children_of_graph(const Value& object, const Environment& env
   const Graph graph(object, environment);
   std::vector<Value> all = make_shared_objects(graph, environment);
   if (graph.provider() == Provider::kGrove) {
-    append(all, make_grove_objects(graph, environment, worker_hash(graph), {}));
+    append(all, make_grove_objects(graph, environment, {.hash = worker_hash(graph)}));
   } else {
     for (Value& component :
          make_component_deployments(graph, environment, rolling_hash(graph), "")) {

@@ -8,6 +8,7 @@
 #include "stator/operator/convert.h"
 #include "stator/operator/names.h"
 #include "stator/operator/objects.h"
+#include "stator/operator/pod_template.h"
 #include "stator/operator/ssh_secret.h"
 
 namespace stator::op {
@@ -47,6 +48,13 @@ void add_discovery_account(const Graph& graph, std::vector<Value>& made) {
     {"apiGroups":["nvidia.com"],"resources":["dynamoworkermetadatas"],
      "verbs":["create","delete","get","list","patch","update","watch"]}])")
                       .value();
+  const bool is_gated = std::ranges::any_of(graph.components(), [&](const Component& component) {
+    return has_routable_gate(graph, component);
+  });
+  if (is_gated) {
+    role["rules"].push_back(
+        json::parse(R"({"apiGroups":[""],"resources":["pods/status"],"verbs":["patch"]})").value());
+  }
   made.push_back(std::move(role));
   made.push_back(make_binding(graph, account + "-binding", account, "Role", account + "-role"));
 }

@@ -243,8 +243,12 @@ void check_transfer_policy(FieldCheck& check, const GraphRules& rules) {
   if (policy->text_at({"labelKey"}).empty() == policy->text_at({"clusterTopologyName"}).empty()) {
     check.invalid(path, *policy, "set exactly one of labelKey and clusterTopologyName");
   }
-  if (policy->text_at({"domain"}).empty()) {
+  const auto domain = check.string(*policy, path, "domain");
+  if (!domain || domain->empty()) {
     check.required(path + ".domain");
+  } else if (!is_domain_name(*domain)) {
+    check.invalid(path + ".domain", *policy->find("domain"),
+                  "must be lower-case letters, digits and hyphens");
   }
   const auto label = check.string(*policy, path, "labelKey");
   if (label && !label->empty() && !is_label_key(*label)) {
@@ -254,6 +258,8 @@ void check_transfer_policy(FieldCheck& check, const GraphRules& rules) {
   if (topology && !topology->empty() && !is_dns_subdomain(*topology)) {
     check.invalid(path + ".clusterTopologyName", *policy->find("clusterTopologyName"),
                   "must be lower-case letters, digits, hyphens and dots");
+  } else if (topology && !topology->empty() && rules.graph.provider() != Provider::kGrove) {
+    check.forbidden(path + ".clusterTopologyName", "needs the Grove path: set labelKey instead");
   }
   constexpr std::array<std::string_view, 2> kEnforcement = {"required", "preferred"};
   check.one_of(*policy, path, "enforcement", kEnforcement);
@@ -268,13 +274,42 @@ void check_transfer_policy(FieldCheck& check, const GraphRules& rules) {
   }
 }
 
+/// The first field of an override that is not the set's topologyConstraint; empty: there is none.
+std::string foreign_field(const Value& value) {
+  for (const json::Member& member : value.members()) {
+    if (member.key != "spec") {
+      return member.key;
+    }
+    for (const json::Member& part : member.value.members()) {
+      if (part.key != "template") {
+        return "spec." + part.key;
+      }
+      for (const json::Member& field : part.value.members()) {
+        if (field.key != "topologyConstraint") {
+          return "spec.template." + field.key;
+        }
+      }
+    }
+  }
+  return {};
+}
+
+bool has_typed_topology(const GraphRules& rules) {
+  return rules.spec.find("topologyConstraint") != nullptr ||
+         std::ranges::any_of(rules.graph.components(), [](const Component& component) {
+           return component.spec().find("topologyConstraint") != nullptr;
+         });
+}
+
 void check_override(FieldCheck& check, const GraphRules& rules) {
   const Value* own = check.object(rules.spec, "spec", "providerOverride");
   if (own == nullptr) {
     return;
   }
   constexpr std::array<std::string_view, 1> kVersions = {"grove.io/v1alpha1"};
+  constexpr std::array<std::string_view, 1> kTargets = {"PodCliqueSet"};
   check.one_of(*own, "spec.providerOverride", "apiVersion", kVersions);
+  check.one_of(*own, "spec.providerOverride", "target", kTargets);
   if (rules.graph.provider() != Provider::kGrove) {
     check.forbidden("spec.providerOverride", "only the Grove path can be overridden");
   }
@@ -283,21 +318,24 @@ void check_override(FieldCheck& check, const GraphRules& rules) {
     check.required("spec.providerOverride.value");
     return;
   }
-  Value rest = *value;
-  if (Value* spec = rest.find("spec")) {
-    if (Value* pods = spec->find("template"); pods != nullptr && pods->is_object()) {
-      pods->erase("topologyConstraint");
-      if (pods->size() == 0) {
-        spec->erase("template");
-      }
-    }
-    if (spec->size() == 0) {
-      rest.erase("spec");
-    }
-  }
-  if (rest.size() > 0) {
-    check.forbidden("spec.providerOverride.value",
+  if (const std::string field = foreign_field(*value); !field.empty()) {
+    check.forbidden("spec.providerOverride.value." + field,
                     "only spec.template.topologyConstraint can be overridden");
+  }
+  const Value* topology = value->find_at({"spec", "template", "topologyConstraint"});
+  const std::string path = "spec.providerOverride.value.spec.template.topologyConstraint";
+  if (topology == nullptr) {
+    return;
+  }
+  if (!topology->is_object()) {
+    check.invalid(path, *topology, "must be an object");
+    return;
+  }
+  check.string(*topology, path, "topologyName");
+  check.object(*topology, path, "pack");
+  if (has_typed_topology(rules)) {
+    check.forbidden("spec.providerOverride.value",
+                    "cannot be combined with topologyConstraint of the graph or its components");
   }
 }
 
@@ -327,29 +365,24 @@ void check_immutable(FieldCheck& check, const GraphRules& rules) {
   }
 }
 
-void check_annotations(FieldCheck& check, const Graph& graph) {
-  constexpr std::array<std::string_view, 2> kProviders = {"component", "grove"};
-  constexpr std::array<std::string_view, 2> kGroveUpdates = {"RollingRecreate", "OnDelete"};
-  constexpr std::array<std::string_view, 2> kStrategies = {"RollingUpdate", "Recreate"};
-  constexpr std::array<std::string_view, 2> kDiscovery = {"kubernetes", "etcd"};
-  constexpr std::array<std::string_view, 2> kModes = {"pod", "container"};
-  constexpr std::array<std::string_view, 2> kExecutors = {"mp", "ray"};
-  constexpr std::array<std::string_view, 6> kFlags = {"true",  "false", "True",
-                                                      "False", "TRUE",  "FALSE"};
-  const std::array<std::pair<std::string_view, std::span<const std::string_view>>, 7> kRules = {
-      {{kAnnotationProvider, kProviders},
-       {kAnnotationGroveUpdate, kGroveUpdates},
-       {kAnnotationStrategy, kStrategies},
-       {kAnnotationDiscovery, kDiscovery},
-       {kAnnotationDiscoveryMode, kModes},
-       {kAnnotationVllmExecutor, kExecutors},
-       {kAnnotationEnableGrove, kFlags}}};
-  for (const auto& [key, allowed] : kRules) {
-    const std::string_view value = graph.annotation(key);
-    if (!value.empty() && std::ranges::find(allowed, value) == allowed.end()) {
-      check.unsupported(fmt::format("metadata.annotations[{}]", key), value, allowed);
+/// "1.2.3", with or without a leading v, a pre-release or build behind it; parts may be missing.
+bool is_release(std::string_view text) {
+  text.remove_prefix(text.starts_with('v') ? 1 : 0);
+  const std::string_view numbers = text.substr(0, text.find_first_of("-+"));
+  size_t parts = 1;
+  bool is_digit = false;
+  for (const char c : numbers) {
+    const bool is_dot = c == '.';
+    if ((!is_dot && (c < '0' || c > '9')) || (is_dot && !is_digit)) {
+      return false;
     }
+    parts += is_dot ? 1 : 0;
+    is_digit = !is_dot;
   }
+  return is_digit && parts <= 3;
+}
+
+void check_rollout(FieldCheck& check, const Graph& graph) {
   for (const std::string_view key : {kAnnotationMaxSurge, kAnnotationMaxUnavailable}) {
     std::string_view value = graph.annotation(key);
     const std::string_view whole = value;
@@ -365,6 +398,40 @@ void check_annotations(FieldCheck& check, const Graph& graph) {
                     "must be at most 100%");
     }
   }
+}
+
+void check_annotations(FieldCheck& check, const Graph& graph) {
+  constexpr std::array<std::string_view, 2> kProviders = {"component", "grove"};
+  constexpr std::array<std::string_view, 2> kGroveUpdates = {"RollingRecreate", "OnDelete"};
+  constexpr std::array<std::string_view, 2> kStrategies = {"RollingUpdate", "Recreate"};
+  constexpr std::array<std::string_view, 2> kDiscovery = {"kubernetes", "etcd"};
+  constexpr std::array<std::string_view, 2> kModes = {"pod", "container"};
+  constexpr std::array<std::string_view, 6> kFlags = {"true",  "false", "True",
+                                                      "False", "TRUE",  "FALSE"};
+  const std::array<std::pair<std::string_view, std::span<const std::string_view>>, 6> kRules = {
+      {{kAnnotationProvider, kProviders},
+       {kAnnotationGroveUpdate, kGroveUpdates},
+       {kAnnotationStrategy, kStrategies},
+       {kAnnotationDiscovery, kDiscovery},
+       {kAnnotationDiscoveryMode, kModes},
+       {kAnnotationEnableGrove, kFlags}}};
+  for (const auto& [key, allowed] : kRules) {
+    const std::string_view value = graph.annotation(key);
+    if (!value.empty() && std::ranges::find(allowed, value) == allowed.end()) {
+      check.unsupported(fmt::format("metadata.annotations[{}]", key), value, allowed);
+    }
+  }
+  if (const std::string_view value = graph.annotation(kAnnotationVllmExecutor);
+      !value.empty() && !is_executor(value)) {
+    check.invalid(fmt::format("metadata.annotations[{}]", kAnnotationVllmExecutor), Value(value),
+                  "must be \"mp\" or \"ray\"");
+  }
+  if (const std::string_view value = graph.annotation(kAnnotationOrigin);
+      !value.empty() && !is_release(value)) {
+    check.invalid(fmt::format("metadata.annotations[{}]", kAnnotationOrigin), Value(value),
+                  "must be a version, such as 1.2.3");
+  }
+  check_rollout(check, graph);
 }
 
 void check_spec_fields(FieldCheck& check, const GraphRules& rules) {

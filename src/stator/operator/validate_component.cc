@@ -213,8 +213,11 @@ void check_failover(FieldCheck& check, const ComponentRules& rules, const Value*
   if (shadows && *shadows != 1) {
     check.invalid(path + ".numShadows", *failover.find("numShadows"), "must be 1");
   }
-  if (memory == nullptr || is_inter_pod(*memory) != is_inter_pod(failover)) {
-    check.invalid(path, failover, "needs gpuMemoryService with the same mode");
+  if (memory == nullptr) {
+    check.forbidden(path, "needs gpuMemoryService with the same mode");
+  } else if (is_inter_pod(*memory) != is_inter_pod(failover)) {
+    check.invalid(path + ".mode", Value(failover.text_at({"mode"})),
+                  "must be the mode of gpuMemoryService");
   }
   if (rules.backend != "vllm") {
     check.forbidden(path, "only vllm has shadow engines");
@@ -251,9 +254,40 @@ void check_checkpoint(FieldCheck& check, const ComponentRules& rules, const Comp
   }
 }
 
+/// Whether a part shares GPUs between pods: then it makes cliques, which cannot come or go later.
+bool makes_cliques(const Value* experimental, std::string_view part) {
+  const Value* own = experimental == nullptr ? nullptr : experimental->find(part);
+  return own != nullptr && own->is_object() && is_inter_pod(*own);
+}
+
+/// What decides which cliques a component has stays as it is.
+void check_kept_layout(FieldCheck& check, const ComponentRules& rules, const Value& experimental) {
+  if (rules.old == nullptr || rules.provider != Provider::kGrove) {
+    return;
+  }
+  const std::string path = under(rules, "experimental");
+  const Value* old = rules.old->find("experimental");
+  const auto forced = [](const Value* from) {
+    return from != nullptr && kube::bool_at(*from, {"grove", "forceScalingGroup"}, false);
+  };
+  if (forced(old) != forced(&experimental)) {
+    check.forbidden(path + ".grove.forceScalingGroup",
+                    "cannot be toggled after creation: delete the graph and make it anew");
+  }
+  if (makes_cliques(old, "gpuMemoryService") != makes_cliques(&experimental, "gpuMemoryService")) {
+    check.forbidden(path + ".gpuMemoryService.mode",
+                    "InterPod cannot be toggled after creation: delete the graph and make it anew");
+  }
+  if (makes_cliques(old, "failover") != makes_cliques(&experimental, "failover")) {
+    check.forbidden(path + ".failover",
+                    "InterPod cannot be toggled after creation: delete the graph and make it anew");
+  }
+}
+
 void check_preview(FieldCheck& check, const ComponentRules& rules, const Component& component) {
   const Value* experimental = check.object(component.spec(), rules.path, "experimental");
   if (experimental == nullptr) {
+    check_kept_layout(check, rules, Value::object());
     return;
   }
   const std::string path = under(rules, "experimental");
@@ -269,7 +303,11 @@ void check_preview(FieldCheck& check, const ComponentRules& rules, const Compone
   }
   if (const Value* grove = check.object(*experimental, path, "grove")) {
     check.boolean(*grove, path + ".grove", "forceScalingGroup");
+    if (grove->find("forceScalingGroup") != nullptr && rules.provider != Provider::kGrove) {
+      check.forbidden(path + ".grove.forceScalingGroup", "only valid on the Grove path");
+    }
   }
+  check_kept_layout(check, rules, *experimental);
 }
 
 constexpr std::string_view kPowerLimit = "dynamo.nvidia.com/gpu-power-limit";
@@ -337,6 +375,11 @@ bool is_component_name(std::string_view name) {
          std::ranges::all_of(name, [&](char c) { return alnum(c) || c == '-'; });
 }
 
+bool is_executor(std::string_view text) {
+  const std::string word = lower(text);
+  return word == "mp" || word == "ray";
+}
+
 bool is_domain_name(std::string_view name) {
   return is_component_name(name) &&
          std::ranges::none_of(name, [](char c) { return c >= 'A' && c <= 'Z'; });
@@ -372,6 +415,12 @@ void check_component(FieldCheck& check, const ComponentRules& rules, const Compo
   check_references(check, rules, component);
   check_preview(check, rules, component);
   check_power(check, rules, component);
+  if (const std::string_view executor = component.annotation(kAnnotationVllmExecutor);
+      !executor.empty() && !is_executor(executor)) {
+    check.invalid(
+        fmt::format("{}.podTemplate.metadata.annotations[{}]", rules.path, kAnnotationVllmExecutor),
+        Value(executor), "must be \"mp\" or \"ray\"");
+  }
 }
 
 }  // namespace stator::op

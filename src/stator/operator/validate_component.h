@@ -23,6 +23,8 @@ void check_component(FieldCheck& check, const ComponentRules& rules, const Compo
 
 /// A DNS-like name: letters, digits and hyphens, 1 to 63.
 bool is_component_name(std::string_view name);
+/// "mp" or "ray", whatever the case.
+bool is_executor(std::string_view text);
 /// `^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`
 bool is_domain_name(std::string_view name);
 

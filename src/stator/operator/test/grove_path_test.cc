@@ -95,6 +95,28 @@ TEST(GrovePath, SaysWhyItIsNotReady) {
   EXPECT_EQ(ready.text_at({"message"}), "not ready: Worker (no capacity for its pods)");
 }
 
+TEST(GrovePath, PodsOfNewSetsCarryTheWorkersGeneration) {
+  const auto label = [](const Plan& plan, std::string_view name) {
+    const Value* entry =
+        kube::find_named(&set_in(plan)->at("spec").at("template").at("cliques"), name);
+    return std::string(entry->text_at({"labels", kLabelWorkerHash}));
+  };
+  GraphView view = view_of(grove_graph(), {});
+  Plan plan = plan_graph(view, {});
+  const std::string hash = label(plan, "worker");
+  EXPECT_EQ(hash.size(), 8U);
+  EXPECT_EQ(label(plan, "frontend"), "");
+  // A set of before keeps its pods as they are, until the workers change.
+  view.set = *set_in(plan);
+  for (Value& each : *(*view.set)["spec"]["template"]["cliques"].mutable_elements()) {
+    each["labels"].erase(kLabelWorkerHash);
+  }
+  EXPECT_EQ(label(plan_graph(view, {}), "worker"), "");
+  view.graph["spec"]["env"].mutable_elements()->at(0)["value"] = "new";
+  EXPECT_NE(label(plan_graph(view, {}), "worker"), "");
+  EXPECT_NE(label(plan_graph(view, {}), "worker"), hash);
+}
+
 TEST(GrovePath, AForcedGroupIsReadyWhenTheGroupIs) {
   Value graph = grove_graph();
   graph["spec"]["components"].mutable_elements()->at(1)["experimental"] =
