@@ -50,11 +50,6 @@ void check_mounts(FieldCheck& check, const Value& service, const std::string& pa
 
 void check_service(FieldCheck& check, const Value& service, const std::string& path) {
   check_mounts(check, service, path);
-  if (const Value* ingress = check.object(service, path, "ingress");
-      ingress != nullptr && kube::bool_at(*ingress, {"enabled"}, false) &&
-      ingress->text_at({"host"}).empty()) {
-    check.required(path + ".ingress.host", "the ingress is enabled");
-  }
   if (const Value* memory = check.object(service, path, "sharedMemory");
       memory != nullptr && !kube::bool_at(*memory, {"disabled"}, false) &&
       (memory->find("size") == nullptr || memory->find("size")->text().empty())) {
@@ -71,9 +66,6 @@ void check_service(FieldCheck& check, const Value& service, const std::string& p
           nullptr) {
     check.forbidden(path + ".frontendSidecar",
                     "extraPodSpec.containers has a container named \"sidecar-frontend\" already");
-  }
-  if (service.text_at({"extraPodSpec", "mainContainer", "image"}).empty()) {
-    check.required(path + ".extraPodSpec.mainContainer.image");
   }
 }
 

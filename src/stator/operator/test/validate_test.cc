@@ -87,6 +87,70 @@ TEST(Validate, NamesTheFieldAndWhatIsAllowed) {
   }
 }
 
+TEST(Validate, RefusesWhatOnlyTheOldVersionCanSay) {
+  const auto graph = [](std::string_view more, std::string_view claims = "[]") {
+    return refusal(
+        from_yaml("apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\n"
+                  "metadata: {name: g}\nspec: {pvcs: " +
+                  std::string(claims) +
+                  ", services: {W: {componentType: worker, extraPodSpec: "
+                  "{mainContainer: {image: 'a:1.0.0'}, containers: [{name: "
+                  "sidecar-frontend, image: b}]}" +
+                  std::string(more) + "}}}"));
+  };
+  const auto names = [](const std::string& refusal, std::string_view field) {
+    return refusal.find(field) != std::string::npos;
+  };
+  EXPECT_EQ(graph(""), "");
+  EXPECT_TRUE(names(graph("", "[{create: true, name: c}]"), "spec.pvcs[0].size: Required"));
+  EXPECT_TRUE(names(graph("", "[{create: false}]"), "spec.pvcs[0].name: Required"));
+  EXPECT_TRUE(names(graph(", volumeMounts: [{name: m}]"),
+                    "spec.services[W].volumeMounts[0].mountPoint: Required"));
+  EXPECT_TRUE(names(graph(", sharedMemory: {disabled: false}"),
+                    "spec.services[W].sharedMemory.size: Required"));
+  EXPECT_TRUE(
+      names(graph(", frontendSidecar: {image: c}"), "spec.services[W].frontendSidecar: Forbidden"));
+  EXPECT_TRUE(names(graph(", annotations: {nvidia.com/vllm-distributed-executor-backend: x}"),
+                    "spec.services[W].annotations[nvidia.com/vllm-distributed"));
+}
+
+TEST(Validate, RefusesWhatHasNoMeaningOnItsPath) {
+  const auto with = [](std::string_view annotations, std::string_view spec,
+                       std::string_view worker) {
+    return refusal(
+        from_yaml("apiVersion: nvidia.com/v1beta1\nkind: DynamoGraphDeployment\n"
+                  "metadata: {name: g, annotations: {" +
+                  std::string(annotations) + "}}\nspec: {" + std::string(spec) +
+                  "components: [{name: w, type: worker, podTemplate: {spec: {containers: "
+                  "[{name: main, image: 'a:1.0.0'}]}}" +
+                  std::string(worker) + "}]}"));
+  };
+  const auto names = [](const std::string& refusal, std::string_view field) {
+    return refusal.find(field) != std::string::npos;
+  };
+  const std::string grove = "nvidia.com/workload-provider: grove";
+  const std::string pack = "spec: {template: {topologyConstraint: {topologyName: t, pack: ";
+  const auto override_with = [&](std::string_view target, const std::string& value) {
+    return "providerOverride: {apiVersion: grove.io/v1alpha1, target: " + std::string(target) +
+           ", value: {" + value + "}}, ";
+  };
+  EXPECT_EQ(with(grove, override_with("PodCliqueSet", pack + "{required: rack}}}}"), ""), "");
+  EXPECT_TRUE(names(with(grove, override_with("PodClique", pack + "{required: rack}}}}"), ""),
+                    "spec.providerOverride.target: Unsupported"));
+  EXPECT_TRUE(names(with(grove, override_with("PodCliqueSet", "spec: {replicas: 2}"), ""),
+                    "spec.providerOverride.value.spec.replicas: Forbidden"));
+  EXPECT_TRUE(names(with(grove, override_with("PodCliqueSet", pack + "rack}}}"), ""),
+                    "topologyConstraint.pack: Invalid"));
+  EXPECT_TRUE(names(with("nvidia.com/dynamo-operator-origin-version: x", "", ""),
+                    "metadata.annotations[nvidia.com/dynamo-operator-origin-version]"));
+  EXPECT_EQ(with("nvidia.com/dynamo-operator-origin-version: v1.2.3-rc.1+b", "", ""), "");
+  EXPECT_TRUE(names(with("", "", ", experimental: {grove: {forceScalingGroup: true}}"),
+                    "spec.components[0].experimental.grove.forceScalingGroup: Forbidden"));
+  const std::string policy = "experimental: {kvTransferPolicy: {clusterTopologyName: t, domain: ";
+  EXPECT_TRUE(names(with("", policy + "zone}}, ", ""), "kvTransferPolicy.clusterTopologyName"));
+  EXPECT_TRUE(names(with(grove, policy + "Zone}}, ", ""), "kvTransferPolicy.domain: Invalid"));
+}
+
 TEST(Validate, NamesFieldsOfTheVersionThatWasWritten) {
   EXPECT_NE(refusal(from_yaml("apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\n"
                               "metadata: {name: g}\nspec: {services: {W: {replicas: -2}}}"))
