@@ -48,6 +48,12 @@ void Grammar::stay_within_limits() {
 
 Guide::Guide(std::shared_ptr<Grammar> grammar, Options options)
     : grammar_(std::move(grammar)), awaited_(std::move(options.begins_after)) {
+  if (!options.opened_by.empty()) {
+    opener_ = grammar_->vocabulary().find_token(options.opened_by);
+    if (!opener_) {
+      awaited_.clear();
+    }
+  }
   age_ = grammar_->age();
   position_ = grammar_->machine().begin();
 }
@@ -65,13 +71,18 @@ Position& Guide::position() {
 }
 
 const TokenSet* Guide::mask(uint32_t tokens_left) {
-  if (!awaited_.empty()) {
+  if (!awaited_.empty() && !opener_) {
     return nullptr;
   }
   const Position at = position();
   Machine& machine = grammar_->machine();
   if (tokens_left > 0 && machine.is_tight(at, tokens_left)) {
     return &machine.mask_within(at, tokens_left, last_tokens_);
+  }
+  if (opener_) {
+    last_tokens_ = machine.mask(at);
+    last_tokens_.set(*opener_);
+    return &last_tokens_;
   }
   return &machine.mask(at);
 }
@@ -101,33 +112,45 @@ std::vector<Guide::Ahead> Guide::look_ahead(std::span<const TokenId> guesses,
 }
 
 bool Guide::may_end() {
-  return !awaited_.empty() || grammar_->machine().may_end(position());
+  const bool free = !awaited_.empty() && !opener_;
+  return free || grammar_->machine().may_end(position());
 }
 
 bool Guide::must_end() {
   return awaited_.empty() && grammar_->machine().must_end(position());
 }
 
-bool Guide::accept(TokenId token) {
-  if (!awaited_.empty()) {
-    const std::string_view bytes = grammar_->vocabulary().bytes(token);
-    if (bytes.empty()) {
-      if (grammar_->vocabulary().find_special(awaited_) == token) {
-        awaited_.clear();
-      }
-      return true;
-    }
-    tail_ += bytes;
-    if (tail_.contains(awaited_)) {
+/// Before the grammar begins.
+bool Guide::accept_free(TokenId token) {
+  const std::string_view bytes = grammar_->vocabulary().bytes(token);
+  if (bytes.empty()) {
+    if (grammar_->vocabulary().find_special(awaited_) == token) {
       awaited_.clear();
     }
-    tail_.erase(0, tail_.size() - std::min(tail_.size(), awaited_.size()));
     return true;
+  }
+  tail_ += bytes;
+  if (tail_.contains(awaited_)) {
+    awaited_.clear();
+  }
+  tail_.erase(0, tail_.size() - std::min(tail_.size(), awaited_.size()));
+  return true;
+}
+
+bool Guide::accept(TokenId token) {
+  if (opener_ == token) {
+    opener_.reset();
+    return true;
+  }
+  if (!awaited_.empty() && !opener_) {
+    return accept_free(token);
   }
   const Position next = grammar_->machine().advance(position(), token);
   if (next.is_nowhere()) {
     return false;
   }
+  opener_.reset();
+  awaited_.clear();
   position_ = next;
   accepted_.push_back(token);
   return true;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,6 +57,9 @@ class Guide {
   struct Options {
     /// The grammar begins behind this text (the end of the model's reasoning); empty: at once.
     std::string begins_after;
+    /// The token that opens the text before it. Not empty: an answer that does not begin with it
+    /// follows the grammar from its first token, as does one of a vocabulary without such a token.
+    std::string opened_by;
   };
   Guide(std::shared_ptr<Grammar> grammar, Options options);
 
@@ -87,10 +91,12 @@ class Guide {
 
  private:
   Position& position();
+  bool accept_free(TokenId token);
 
   std::shared_ptr<Grammar> grammar_;
-  std::string awaited_;  // empty: the grammar has begun
-  std::string tail_;     // of the free text, shorter than `awaited_`
+  std::string awaited_;            // empty: the grammar has begun
+  std::optional<TokenId> opener_;  // it begins with the next token, unless that is this one
+  std::string tail_;               // of the free text, shorter than `awaited_`
   Position position_;
   TokenSet last_tokens_;           // the latest mask, if it is no kept one
   uint64_t age_ = 0;               // of the grammar, when position_ was found

@@ -174,6 +174,30 @@ std::optional<TokenId> Vocabulary::find_special(std::string_view text) const {
   return found == specials_.end() ? std::nullopt : std::optional(found->second);
 }
 
+std::optional<TokenId> Vocabulary::find_token(std::string_view text) const {
+  if (const auto special = find_special(text)) {
+    return special;
+  }
+  const std::span<const TokenTrie::Node> nodes = all_->nodes();
+  uint32_t index = 0;
+  auto end = static_cast<uint32_t>(nodes.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    while (index < end && nodes[index].byte != static_cast<uint8_t>(text[i])) {
+      index = nodes[index].end;
+    }
+    if (index >= end) {
+      return std::nullopt;
+    }
+    if (i + 1 == text.size()) {
+      const auto tokens = all_->tokens_at(nodes[index]);
+      return tokens.empty() ? std::nullopt : std::optional(tokens.front());
+    }
+    end = nodes[index].end;
+    ++index;
+  }
+  return std::nullopt;
+}
+
 const TokenSet& Vocabulary::plain_up_to(uint32_t characters) const {
   return plain_[std::min(characters, kCharactersMax)];
 }

@@ -113,6 +113,8 @@ class Vocabulary {
     return std::string_view(text_).substr(offset, length);
   }
   std::optional<TokenId> find_special(std::string_view text) const;
+  /// The token, special or not, that is all of `text`.
+  std::optional<TokenId> find_token(std::string_view text) const;
 
   const TokenTrie& all() const { return *all_; }
   /// Tokens that are not plain.

@@ -15,6 +15,7 @@ constexpr size_t kGrammarsBytesMax = 256U << 20U;
 constexpr double kCompileSeconds[] = {1e-4, 3e-4, 0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1, 3};
 
 /// The text behind which the shape of an answer with reasoning begins: what most families write.
+constexpr std::string_view kReasoningBegin = "<think>";
 constexpr std::string_view kReasoningEnd = "</think>";
 
 }  // namespace
@@ -113,6 +114,30 @@ Result<std::shared_ptr<guided::Grammar>> GrammarCompiler::compile_now(const std:
   return grammar;
 }
 
+namespace {
+
+/// Whether the prompt ends with the opener, and maybe white space: the model is thinking already.
+bool begins_thinking(const guided::Vocabulary& vocabulary, std::span<const TokenId> prompt) {
+  constexpr size_t kTailMax = 16;
+  const auto opener = vocabulary.find_token(kReasoningBegin);
+  std::string tail;
+  for (size_t i = prompt.size(); i > 0 && prompt.size() - i < kTailMax; --i) {
+    const std::string_view bytes = vocabulary.bytes(prompt[i - 1]);
+    const bool blank = tail.find_first_not_of(" \r\n\t") == tail.npos;
+    if (blank && opener == prompt[i - 1]) {
+      return true;
+    }
+    if (bytes.empty()) {
+      break;
+    }
+    tail.insert(0, bytes);
+  }
+  tail.erase(tail.find_last_not_of(" \r\n\t") + 1);
+  return tail.ends_with(kReasoningBegin);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<guided::Guide>> make_guide(std::shared_ptr<guided::Grammar> grammar,
                                                   const inference::EngineRequest& request) {
   if (grammar == nullptr) {
@@ -121,6 +146,10 @@ Result<std::unique_ptr<guided::Guide>> make_guide(std::shared_ptr<guided::Gramma
   guided::Guide::Options options;
   if (request.require_reasoning) {
     options.begins_after = kReasoningEnd;
+    const std::span tokens(request.tokens);
+    if (!begins_thinking(grammar->vocabulary(), tokens.first(tokens.size() - request.generated))) {
+      options.opened_by = kReasoningBegin;
+    }
   }
   auto guide = std::make_unique<guided::Guide>(std::move(grammar), std::move(options));
   for (const TokenId token : std::span(request.tokens).last(request.generated)) {

@@ -336,6 +336,31 @@ TEST(Grammar, BeginsBehindReasoning) {
   EXPECT_FALSE(guide.accept('n'));
 }
 
+TEST(Grammar, AnAnswerThatDoesNotOpenReasoningFollowsTheGrammarAtOnce) {
+  const auto grammar = compile(R"({"choice":["yes"]})");
+  const Guide::Options options = {.begins_after = "b", .opened_by = "a"};
+  Guide silent(grammar, options);
+  EXPECT_EQ(silent.mask()->count(), 2U);
+  EXPECT_TRUE(silent.mask()->test('a'));
+  EXPECT_FALSE(silent.accept('n'));
+  EXPECT_TRUE(silent.accept('y'));
+  EXPECT_EQ(silent.mask()->count(), 1U);
+  EXPECT_FALSE(silent.accept('a'));
+  EXPECT_FALSE(silent.may_end());
+
+  Guide thinker(grammar, options);
+  EXPECT_FALSE(thinker.may_end());
+  EXPECT_TRUE(thinker.accept('a'));
+  EXPECT_EQ(thinker.mask(), nullptr);
+  EXPECT_TRUE(thinker.accept('n'));
+  EXPECT_TRUE(thinker.accept('b'));
+  EXPECT_FALSE(thinker.accept('n'));
+  EXPECT_TRUE(thinker.accept('y'));
+
+  Guide nobody(grammar, {.begins_after = "b", .opened_by = "no such token"});
+  EXPECT_EQ(nobody.mask()->count(), 1U);
+}
+
 TEST(Grammar, RefusesWhatCannotEndOrIsTooLarge) {
   const auto why = [](const char* text) {
     auto grammar = Grammar::compile(text, vocabulary());
