@@ -91,7 +91,7 @@ class SimPoolRunner final : public PoolRunner {
         classify(sequence, out);
         return;
       case inference::PoolTask::kScore:
-        out.push_back(overlap(sequence));
+        out.push_back(score(sequence));
         return;
     }
   }
@@ -109,11 +109,16 @@ class SimPoolRunner final : public PoolRunner {
     }
   }
 
-  void classify(const PoolSequence& sequence, std::vector<float>& out) const {
+  uint64_t hash_of(std::span<const TokenId> tokens) const {
     uint64_t hash = config_.seed;
-    for (const TokenId token : sequence.tokens) {
+    for (const TokenId token : tokens) {
       hash = mix64(hash ^ token);
     }
+    return hash;
+  }
+
+  void classify(const PoolSequence& sequence, std::vector<float>& out) const {
+    const uint64_t hash = hash_of(sequence.tokens);
     float sum = 0;
     for (uint32_t i = 0; i < config_.classes; ++i) {
       const float logit = static_cast<float>(mix64(hash + i) >> 40) * (8.0F / (1U << 24)) - 4.0F;
@@ -123,6 +128,16 @@ class SimPoolRunner final : public PoolRunner {
     for (float& value : out) {
       value /= sequence.activate ? sum : 1.0F;
     }
+  }
+
+  /// The part of the first text's tokens that the second has, and a little of what these texts
+  /// make by chance, so that no two documents are as good as each other: above 0, 1 at most.
+  float score(const PoolSequence& sequence) const {
+    constexpr float kChance = 0.01F;
+    const float chance =
+        static_cast<float>((hash_of(sequence.tokens) >> 40) + 1) / (1U << 24) * kChance;
+    const float shared = overlap(sequence);
+    return shared + (1 - shared) * chance;
   }
 
   static float overlap(const PoolSequence& sequence) {
