@@ -317,6 +317,46 @@ class Cancelling(DeploymentTest):
             self.assertEqual(client.responses.retrieve(made.id).status, "cancelled")
             eventually(self.deployment.idle, "the engine works no more")
 
+    def test_what_was_written_before_a_cancel_is_kept(self):
+        with client_of(self.deployment) as client:
+            said = ""
+            for event in client.responses.create(model=MODEL, input="talk for long", background=True, stream=True):
+                if event.type == "response.created":
+                    name = event.response.id
+                said += event.delta if event.type == "response.output_text.delta" else ""
+                if said.count("word") >= 3:
+                    break
+            client.responses.cancel(name)
+            kept = client.responses.retrieve(name)
+            self.assertEqual([(item.type, item.status) for item in kept.output], [("reasoning", "completed"), ("message", "incomplete")])
+            self.assertTrue(kept.output_text.startswith(said), kept.output_text)
+            more = client.responses.create(model=MODEL, input="Hi", previous_response_id=name, max_output_tokens=1)
+            self.assertGreater(more.usage.input_tokens, 20)
+
+
+class SharedFolder(unittest.TestCase):
+    def test_frontends_find_cancel_and_continue_what_others_store(self):
+        with tempfile.TemporaryDirectory() as folder:
+            one, other = (serve("--responses-shared-folder", folder, "--sim-decode-speedup", "50") for _ in range(2))
+            self.addCleanup(one.close)
+            self.addCleanup(other.close)
+            with client_of(one) as here, client_of(other) as there:
+                made = here.responses.create(model=MODEL, input="Hi")
+                self.assertEqual(there.responses.retrieve(made.id).to_dict(), made.to_dict())
+                more = there.responses.create(model=MODEL, input="And?", previous_response_id=made.id)
+                self.assertGreater(more.usage.input_tokens, made.usage.input_tokens)
+                self.assertEqual([i.role for i in here.responses.input_items.list(more.id, order="asc")], ["user", "assistant", "user"])
+
+                long = here.responses.create(model=MODEL, input="talk for long", background=True)
+                self.assertIn(there.responses.retrieve(long.id).status, ("queued", "in_progress"))
+                there.responses.cancel(long.id)
+                eventually(lambda: there.responses.retrieve(long.id).status == "cancelled", "the cancel is passed on")
+                one.frontend.kill()
+                there.responses.delete(made.id)
+                with self.assertRaises(openai.NotFoundError):
+                    there.responses.retrieve(made.id)
+                self.assertEqual(there.responses.retrieve(more.id).status, "completed")
+
 
 class Durable(unittest.TestCase):
     def test_survives_kill_9(self):

@@ -143,6 +143,10 @@ class CapturedAnswer final : public Answer {
   void add_prompt_logprobs(uint32_t prompt, std::string json) override {
     answer_->add_prompt_logprobs(prompt, std::move(json));
   }
+  void add_prompt_tokens(uint32_t choice, uint32_t prompt,
+                         std::span<const TokenId> tokens) override {
+    answer_->add_prompt_tokens(choice, prompt, tokens);
+  }
   void keep(std::span<const uint32_t> choices) override {
     said_.keep(choices);
     answer_->keep(choices);

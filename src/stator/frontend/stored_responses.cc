@@ -8,6 +8,7 @@
 #include <chrono>
 #include <utility>
 
+#include "stator/api/responses_partial.h"
 #include "stator/api/responses_request.h"
 #include "stator/frontend/request_record.h"
 #include "stator/frontend/responses_answer.h"
@@ -146,9 +147,15 @@ void StoredResponses::Run::on_end(End end) {
 void StoredResponses::Run::settle(ResponseStatus how, std::string_view message) {
   entry.status = how;
   entry.response_json.clear();
-  append_response(entry.response_json, frame,
-                  {.status = how, .error_code = "server_error", .error_message = message});
   entry.events = live->events();
+  if (how == ResponseStatus::kCancelled) {
+    entry.output_json = api::partial_output(entry.events);
+  }
+  append_response(entry.response_json, frame,
+                  {.status = how,
+                   .output_json = entry.output_json,
+                   .error_code = "server_error",
+                   .error_message = message});
   const std::string json = entry.response_json;
   const std::string id = entry.id;
   owner.store_.put(std::move(entry), owner.now_s());
@@ -304,6 +311,8 @@ void StoredResponses::cancel(net::HttpExchange& exchange, std::string_view id) {
   const auto stored = store_.find(id, owner, now_s());
   if (stored == nullptr) {
     not_found(exchange, id);
+  } else if (!api::is_over(stored->status) && store_.ask_cancel(id)) {
+    exchange.respond(200, kJson, stored->response_json);
   } else if (stored->events.empty() && stored->status != ResponseStatus::kCancelled) {
     refuse(exchange,
            {Error(Code::kInvalidArgument, "Cannot cancel a synchronous response."), "id"});
@@ -319,7 +328,7 @@ void StoredResponses::remove(net::HttpExchange& exchange, std::string_view id) {
            {Error(Code::kInvalidArgument, "the response is in progress: cancel it first"), "id"});
     return;
   }
-  if (!store_.erase(id, owner)) {
+  if (!store_.erase(id, owner, now_s())) {
     not_found(exchange, id);
     return;
   }

@@ -50,8 +50,8 @@ Status FileReplacement::write(std::string_view bytes) {
   return {};
 }
 
-Status FileReplacement::commit() {
-  if (::fsync(file_.get()) != 0) {
+Status FileReplacement::commit(Sync sync) {
+  if (sync == Sync::kYes && ::fsync(file_.get()) != 0) {
     return io_error("sync", partial_, errno);
   }
   file_.reset();
@@ -62,10 +62,10 @@ Status FileReplacement::commit() {
   return {};
 }
 
-Status replace_file(const std::string& path, std::string_view bytes, mode_t mode) {
+Status replace_file(const std::string& path, std::string_view bytes, mode_t mode, Sync sync) {
   STATOR_TRY(FileReplacement file, FileReplacement::create(path, mode));
   STATOR_CHECK(file.write(bytes));
-  return file.commit();
+  return file.commit(sync);
 }
 
 }  // namespace stator::io

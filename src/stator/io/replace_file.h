@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,9 @@
 #include "stator/io/file_descriptor.h"
 
 namespace stator::io {
+
+/// kNo: after a power cut the old content may be there, or none.
+enum class Sync : uint8_t { kNo, kYes };
 
 /// A new content of a file that readers see whole or not at all: written beside it under a name of
 /// its own, synced, then renamed over it.
@@ -33,8 +37,9 @@ class FileReplacement {
   ~FileReplacement();
 
   Status write(std::string_view bytes);
-  /// Syncs and renames. After it, or after an error, there is nothing left to write to.
-  Status commit();
+  /// Syncs, if that is wished, and renames. After it, or after an error, there is nothing left to
+  /// write to.
+  Status commit(Sync sync = Sync::kYes);
 
  private:
   FileReplacement(std::string path, std::string partial, FileDescriptor file);
@@ -45,6 +50,7 @@ class FileReplacement {
 };
 
 /// All of it in one call.
-Status replace_file(const std::string& path, std::string_view bytes, mode_t mode = 0600);
+Status replace_file(const std::string& path, std::string_view bytes, mode_t mode = 0600,
+                    Sync sync = Sync::kYes);
 
 }  // namespace stator::io

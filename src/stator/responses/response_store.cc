@@ -3,150 +3,35 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "stator/api/responses_request.h"
 #include "stator/core/log.h"
-#include "stator/json/cursor.h"
 #include "stator/json/value.h"
-#include "stator/json/writer.h"
 
 namespace stator::responses {
 namespace {
 
-using api::ResponseStatus;
-
-constexpr uint32_t kDepthMax = 256;
-// Of an entry beside its texts.
-constexpr size_t kEntryBytes = 256;
 // A journal is written anew when it is this much longer than what it has to say.
 constexpr uint64_t kWasteBytes = 16ULL << 20;
 // Of a chain: a conversation of more turns does not fit any context.
 constexpr size_t kChainMax = 4096;
-
-ResponseStatus status_of(std::string_view name) {
-  for (uint8_t i = 0; i <= static_cast<uint8_t>(ResponseStatus::kCancelled); ++i) {
-    if (api::describe(static_cast<ResponseStatus>(i)) == name) {
-      return static_cast<ResponseStatus>(i);
-    }
-  }
-  return ResponseStatus::kFailed;
-}
-
-std::string put_record(const StoredResponse& response) {
-  std::string out;
-  out.reserve(response.bytes() + kEntryBytes);
-  json::Writer json(out);
-  json.begin_object().key("op").value("put").key("id").value(response.id);
-  json.key("owner").value(response.owner).key("previous").value(response.previous_id);
-  json.key("status").value(api::describe(response.status));
-  json.key("expires").value(response.expires_s);
-  json.key("input").raw(response.input_json.empty() ? "null" : response.input_json);
-  json.key("output").raw("[" + response.output_json + "]");
-  json.key("response").raw(response.response_json.empty() ? "null" : response.response_json);
-  json.key("events").begin_array();
-  for (const std::string& event : response.events) {
-    json.raw(event);
-  }
-  json.end_array().end_object();
-  return out;
-}
-
-std::string erase_record(std::string_view id) {
-  std::string out;
-  json::Writer(out).begin_object().key("op").value("erase").key("id").value(id).end_object();
-  return out;
-}
-
-/// What a record says; `op` is empty for one that is none.
-struct Record {
-  std::string op;
-  StoredResponse response;
-};
-
-void read_events(json::Cursor& json, std::vector<std::string>& events) {
-  json.enter_array();
-  std::string_view raw;
-  while (json.next_element() && json.skip(raw)) {
-    events.emplace_back(raw);
-  }
-}
-
-Record read_record(std::string_view text) {
-  Record record;
-  json::Cursor json(text, kDepthMax);
-  std::string_view key;
-  std::string_view raw;
-  std::string key_storage;
-  std::string storage;
-  json.enter_object();
-  while (json.next_key(key, key_storage)) {
-    std::string* into = key == "op"         ? &record.op
-                        : key == "id"       ? &record.response.id
-                        : key == "owner"    ? &record.response.owner
-                        : key == "previous" ? &record.response.previous_id
-                                            : nullptr;
-    if (into != nullptr) {
-      json.read_string(raw, storage);
-      *into = raw;
-    } else if (key == "events") {
-      read_events(json, record.response.events);
-    } else if (key == "status") {
-      json.read_string(raw, storage);
-      record.response.status = status_of(raw);
-    } else {
-      json.skip(raw);
-      if (key == "expires") {
-        record.response.expires_s = std::strtoll(std::string(raw).c_str(), nullptr, 10);
-      } else if (key == "output" && raw.size() >= 2) {
-        record.response.output_json = raw.substr(1, raw.size() - 2);
-      } else if (key == "input" && raw != "null") {
-        record.response.input_json = raw;
-      } else if (key == "response" && raw != "null") {
-        record.response.response_json = raw;
-      }
-    }
-  }
-  if (!json.finish()) {
-    record.op.clear();
-  }
-  return record;
-}
-
-/// A response that was under way when its process died.
-void mark_interrupted(StoredResponse& response) {
-  auto object = json::parse(response.response_json);
-  if (!object || !object->is_object()) {
-    return;
-  }
-  (*object)["status"] = "failed";
-  json::Value error = json::Value::object();
-  error["code"] = "server_error";
-  error["message"] = "the server was restarted while this response was made: ask again";
-  (*object)["error"] = std::move(error);
-  response.status = ResponseStatus::kFailed;
-  response.response_json = json::to_text(*object);
-  response.events.clear();
-}
+// Seconds between two signs of life of a background response.
+constexpr int64_t kTouchInterval = SharedFolder::kSilenceMax / 4;
 
 }  // namespace
 
 void describe(ConfigSchema& schema, StoreConfig& config) {
   schema.text("responses.folder", config.folder,
               "folder where stored responses outlive the process; empty: in memory only");
+  schema.text("responses.shared_folder", config.shared_folder,
+              "folder that several frontends keep stored responses in, so that each of them finds "
+              "those of all; instead of responses.folder");
   schema.integer("responses.entries_max", config.entries_max, 1, 1 << 24,
                  "stored responses; beyond, the least recently used go");
   schema.bytes("responses.bytes_max", config.bytes_max, "of all stored responses' texts");
   schema.duration("responses.keep", config.keep, "how long a response is stored");
-}
-
-size_t StoredResponse::bytes() const {
-  size_t sum = kEntryBytes + id.size() + owner.size() + previous_id.size() + input_json.size() +
-               output_json.size() + response_json.size();
-  for (const std::string& event : events) {
-    sum += event.size() + sizeof(std::string);
-  }
-  return sum;
 }
 
 ResponseStore::ResponseStore(StoreConfig config, Metrics& metrics)
@@ -157,11 +42,19 @@ ResponseStore::ResponseStore(StoreConfig config, Metrics& metrics)
                                "responses that went for lack of room (responses.entries_max, "
                                "responses.bytes_max)")),
       write_errors_(metrics.counter("stator_responses_write_errors_total",
-                                    "responses that could not be written to responses.folder")) {}
+                                    "responses that could not be written to responses.folder or "
+                                    "responses.shared_folder")) {}
 
 Result<std::unique_ptr<ResponseStore>> ResponseStore::open(StoreConfig config, Metrics& metrics,
                                                            int64_t now_s) {
   std::unique_ptr<ResponseStore> store(new ResponseStore(std::move(config), metrics));
+  if (!store->config_.shared_folder.empty()) {
+    if (!store->config_.folder.empty()) {
+      return Error(Code::kInvalidArgument,
+                   "responses.folder and responses.shared_folder are set: a frontend has one");
+    }
+    STATOR_TRY(store->shared_, SharedFolder::open(store->config_.shared_folder));
+  }
   if (store->config_.folder.empty()) {
     return store;
   }
@@ -201,12 +94,12 @@ void ResponseStore::take(std::string_view text, int64_t now_s) {
   }
 }
 
-void ResponseStore::insert(StoredResponse response) {
+void ResponseStore::insert(StoredResponse response, SharedFolder::Stamp stamp) {
   remove(response.id);
   bytes_ += response.bytes();
   uses_.push_back(response.id);
   const std::string id = response.id;
-  slots_.emplace(id, Slot{std::make_shared<const StoredResponse>(std::move(response)),
+  slots_.emplace(id, Slot{std::make_shared<const StoredResponse>(std::move(response)), stamp,
                           std::prev(uses_.end())});
 }
 
@@ -260,11 +153,51 @@ void ResponseStore::measure() {
 void ResponseStore::put(StoredResponse response, int64_t now_s) {
   response.expires_s =
       now_s + std::chrono::duration_cast<std::chrono::seconds>(config_.keep).count();
+  SharedFolder::Stamp stamp;
+  if (shared_) {
+    auto written = shared_->write(response);
+    if (written) {
+      stamp = *written;
+    } else {
+      write_errors_.add();
+      log::error("responses", written.error().message(), {{"folder", config_.shared_folder}});
+    }
+  }
   MutexLock lock(mutex_);
   append(journal_ ? put_record(response) : std::string());
-  insert(std::move(response));
+  insert(std::move(response), stamp);
   make_room();
   measure();
+}
+
+void ResponseStore::refresh(std::string_view id, int64_t now_s) {
+  if (!shared_) {
+    return;
+  }
+  const auto stamp = shared_->stamp(id);
+  {
+    MutexLock lock(mutex_);
+    const auto known = slots_.find(id);
+    const bool has_file = known != slots_.end() && known->second.stamp != SharedFolder::Stamp();
+    if (has_file && !stamp) {  // another process erased it
+      remove(id);
+      measure();
+    }
+    if (!stamp || (has_file && known->second.stamp == *stamp)) {
+      return;
+    }
+  }
+  auto found = shared_->read(id, now_s);
+  if (!found) {
+    log::error("responses", found.error().message(), {{"folder", config_.shared_folder}});
+    return;
+  }
+  if (*found) {
+    MutexLock lock(mutex_);
+    insert(std::move((*found)->response), (*found)->stamp);
+    make_room();
+    measure();
+  }
 }
 
 ResponseStore::Entry ResponseStore::use(std::string_view id, std::string_view owner,
@@ -280,6 +213,7 @@ ResponseStore::Entry ResponseStore::use(std::string_view id, std::string_view ow
 
 ResponseStore::Entry ResponseStore::find(std::string_view id, std::string_view owner,
                                          int64_t now_s) {
+  refresh(id, now_s);
   MutexLock lock(mutex_);
   return use(id, owner, now_s);
 }
@@ -288,10 +222,9 @@ Result<std::vector<ResponseStore::Entry>> ResponseStore::chain(std::string_view 
                                                                std::string_view owner,
                                                                int64_t now_s) {
   std::vector<Entry> entries;
-  MutexLock lock(mutex_);
   std::string next(id);
   while (!next.empty()) {
-    Entry entry = use(next, owner, now_s);
+    Entry entry = find(next, owner, now_s);
     if (entry == nullptr || entries.size() == kChainMax) {
       return Error(Code::kNotFound,
                    entries.empty()
@@ -328,16 +261,26 @@ std::optional<std::string> ResponseStore::find_item(std::string_view item_id,
   return std::nullopt;
 }
 
-bool ResponseStore::erase(std::string_view id, std::string_view owner) {
-  MutexLock lock(mutex_);
-  const auto known = slots_.find(id);
-  if (known == slots_.end() || known->second.entry->owner != owner) {
-    return false;
+bool ResponseStore::erase(std::string_view id, std::string_view owner, int64_t now_s) {
+  refresh(id, now_s);
+  {
+    MutexLock lock(mutex_);
+    const auto known = slots_.find(id);
+    if (known == slots_.end() || known->second.entry->owner != owner) {
+      return false;
+    }
+    append(erase_record(id));
+    remove(id);
+    measure();
   }
-  append(erase_record(id));
-  remove(id);
-  measure();
+  if (shared_) {
+    shared_->erase(id);
+  }
   return true;
+}
+
+bool ResponseStore::ask_cancel(std::string_view id) {
+  return shared_ && shared_->ask_cancel(id);
 }
 
 void ResponseStore::add_live(std::shared_ptr<LiveResponse> live) {
@@ -357,7 +300,35 @@ void ResponseStore::remove_live(std::string_view id) {
   live_.erase(id);
 }
 
+void ResponseStore::tick_shared(int64_t now_s) {
+  std::vector<std::shared_ptr<LiveResponse>> under_way;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, live] : live_) {
+      under_way.push_back(live);
+    }
+  }
+  const bool touches = now_s - touched_s_ >= kTouchInterval;
+  touched_s_ = touches ? now_s : touched_s_;
+  for (const auto& live : under_way) {
+    if (touches) {
+      shared_->touch(live->id());
+    }
+    if (shared_->take_cancel(live->id())) {
+      live->cancel();
+    }
+  }
+  // Twice a part's share: parts are not equally full.
+  const int64_t keep_s = std::chrono::duration_cast<std::chrono::seconds>(config_.keep).count();
+  shared_->sweep(static_cast<uint32_t>(now_s % SharedFolder::kParts), now_s - keep_s,
+                 std::max<size_t>(2 * size_t{config_.entries_max} / SharedFolder::kParts, 4),
+                 std::max<uint64_t>(2 * config_.bytes_max / SharedFolder::kParts, 1 << 20));
+}
+
 void ResponseStore::tick(int64_t now_s) {
+  if (shared_) {
+    tick_shared(now_s);
+  }
   MutexLock lock(mutex_);
   // Those that are used stay at the end, so that old ones may hide behind them for a while; they
   // are not found all the same.

@@ -18,11 +18,14 @@
 #include "stator/core/mutex.h"
 #include "stator/io/journal.h"
 #include "stator/responses/live_response.h"
+#include "stator/responses/record.h"
+#include "stator/responses/shared_folder.h"
 
 namespace stator::responses {
 
 struct StoreConfig {
   std::string folder;                       ///< empty: in memory only
+  std::string shared_folder;                ///< of several processes; not with `folder`
   uint32_t entries_max = 65536;             ///< beyond: the least recently used goes
   uint64_t bytes_max = 256ULL << 20;        ///< the same, of texts
   Duration keep = std::chrono::hours(720);  ///< since it was made
@@ -31,30 +34,19 @@ struct StoreConfig {
 /// Declares them under responses.*.
 void describe(ConfigSchema& schema, StoreConfig& config);
 
-/// A response that can be asked for, or built on, later. Texts are JSON.
-struct StoredResponse {
-  std::string id;
-  std::string owner;  ///< whose it is: others do not see it; empty: everybody's
-  std::string previous_id;
-  api::ResponseStatus status = api::ResponseStatus::kCompleted;
-  std::string input_json;           ///< what its request brought: a string or an array of items
-  std::string output_json;          ///< its items with commas between
-  std::string response_json;        ///< the object
-  std::vector<std::string> events;  ///< data of its events, of background ones; else none
-  int64_t expires_s = 0;            ///< unix seconds
-
-  size_t bytes() const;
-};
-
-/// The responses of a process, all shards together.
+/// The responses of a process, all shards together; with a shared folder, those of others, too.
 ///
 /// S1  At most entries_max entries and bytes_max bytes; the least recently used go first, those
 ///     older than `keep` are not found any more. Asking for one uses its whole chain.
 /// S2  With a folder, what put() took is there after the process was killed; after a power cut the
 ///     last second may be missing. A background response that was under way then has failed.
 /// S3  An entry that cannot be written to the folder is kept in memory and counted.
+/// S4  With a shared folder, what any of its processes put() is found by all of them until one of
+///     them erases it; memory is a cache of it. A background response can be followed and cancelled
+///     at the process that makes it, and is read anywhere.
 ///
-/// Thread-safe; every call is short: a put() with a folder is one write to the page cache.
+/// Thread-safe; every call is short: a put() with a folder is one write to the page cache, of a
+/// shared folder as long as a small file takes there.
 class ResponseStore {
  public:
   using Entry = std::shared_ptr<const StoredResponse>;
@@ -74,12 +66,15 @@ class ResponseStore {
   /// The item of that id in a stored response, as JSON.
   std::optional<std::string> find_item(std::string_view item_id, std::string_view owner,
                                        int64_t now_s);
-  bool erase(std::string_view id, std::string_view owner);
+  bool erase(std::string_view id, std::string_view owner, int64_t now_s);
 
   /// A background response from its start to its end.
   void add_live(std::shared_ptr<LiveResponse> live);
   std::shared_ptr<LiveResponse> find_live(std::string_view id, std::string_view owner);
   void remove_live(std::string_view id);
+  /// Asks the process that makes a background response to cancel it, within a second or so; false
+  /// where there is no other.
+  bool ask_cancel(std::string_view id);
 
   /// Once a second or so, from one thread: forgets what is too old, syncs.
   void tick(int64_t now_s);
@@ -88,14 +83,18 @@ class ResponseStore {
  private:
   struct Slot {
     Entry entry;
+    SharedFolder::Stamp stamp;             // of its file, with a shared folder
     std::list<std::string>::iterator use;  // its place in uses_
   };
   ResponseStore(StoreConfig config, Metrics& metrics);
   void take(std::string_view record, int64_t now_s) STATOR_REQUIRES(mutex_);
-  void insert(StoredResponse response) STATOR_REQUIRES(mutex_);
+  void insert(StoredResponse response, SharedFolder::Stamp stamp = {}) STATOR_REQUIRES(mutex_);
   void remove(std::string_view id) STATOR_REQUIRES(mutex_);
   void make_room() STATOR_REQUIRES(mutex_);
   Entry use(std::string_view id, std::string_view owner, int64_t now_s) STATOR_REQUIRES(mutex_);
+  /// Brings memory up to date with the shared folder, if there is one.
+  void refresh(std::string_view id, int64_t now_s) STATOR_EXCLUDES(mutex_);
+  void tick_shared(int64_t now_s) STATOR_EXCLUDES(mutex_);
   void append(const std::string& record) STATOR_REQUIRES(mutex_);
   void compact() STATOR_REQUIRES(mutex_);
   void measure() STATOR_REQUIRES(mutex_);
@@ -105,6 +104,8 @@ class ResponseStore {
   Gauge bytes_gauge_;
   Counter evicted_;
   Counter write_errors_;
+  std::optional<SharedFolder> shared_;  // thread-safe
+  int64_t touched_s_ = 0;               // when background responses were; of tick()'s thread
   mutable Mutex mutex_;
   FlatMap<std::string, Slot> slots_ STATOR_GUARDED_BY(mutex_);
   std::list<std::string> uses_ STATOR_GUARDED_BY(mutex_);  // least recently used first

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "stator/core/clock.h"
 #include "stator/core/random.h"
 
 namespace stator::responses {
@@ -66,8 +67,8 @@ TEST_F(Store, ShowsAResponseToItsOwnerOnly) {
 
   EXPECT_NE(store->find("a", "alice", kNow), nullptr);
   EXPECT_EQ(store->find("a", "bob", kNow), nullptr);
-  EXPECT_FALSE(store->erase("a", "bob"));
-  EXPECT_TRUE(store->erase("a", "alice"));
+  EXPECT_FALSE(store->erase("a", "bob", kNow));
+  EXPECT_TRUE(store->erase("a", "alice", kNow));
   EXPECT_EQ(store->size(), 0U);
 }
 
@@ -108,7 +109,7 @@ TEST_F(Store, OutlivesItsProcessInAFolder) {
     StoredResponse running = response("c");
     running.status = api::ResponseStatus::kInProgress;
     store->put(std::move(running), kNow);
-    store->erase("b", "");
+    store->erase("b", "", kNow);
   }
 
   auto store = open({.folder = folder_}, kNow + 1);
@@ -138,6 +139,89 @@ TEST_F(Store, FindsItemsOfInputAndOutput) {
   ASSERT_TRUE(input);
   EXPECT_TRUE(input->contains("input_text"));
   EXPECT_EQ(store->find_item("msg_1", "", kNow), std::nullopt);
+}
+
+StoredResponse shared(std::string id, std::string owner = "") {
+  return response("resp_" + std::move(id), "", std::move(owner));
+}
+
+TEST_F(Store, ProcessesWithASharedFolderFindWhatTheOthersStored) {
+  auto one = open({.shared_folder = folder_});
+  auto other = open({.shared_folder = folder_});
+  one->put(shared("a1"), kNow);
+  one->put(shared("b2", "alice"), kNow);
+  StoredResponse next = shared("c3");
+  next.previous_id = "resp_a1";
+  other->put(std::move(next), kNow);
+
+  ASSERT_NE(other->find("resp_a1", "", kNow), nullptr);
+  EXPECT_EQ(other->find("resp_a1", "", kNow)->input_json, R"("hi \u00e9")");
+  EXPECT_EQ(other->find("resp_b2", "bob", kNow), nullptr);
+  const auto chain = one->chain("resp_c3", "", kNow);
+  ASSERT_TRUE(chain);
+  EXPECT_EQ(chain->size(), 2U);
+
+  EXPECT_TRUE(other->erase("resp_a1", "", kNow));
+  EXPECT_EQ(one->find("resp_a1", "", kNow), nullptr);
+  one.reset();
+  other.reset();
+  EXPECT_NE(open({.shared_folder = folder_})->find("resp_c3", "", kNow), nullptr);
+}
+
+TEST_F(Store, NamesAreNoPathsInASharedFolder) {
+  auto store = open({.shared_folder = folder_});
+  for (const char* name : {"../x", "resp_", "resp_../../etc/passwd", "resp_a/b", "a1", ""}) {
+    EXPECT_EQ(store->find(name, "", kNow), nullptr) << name;
+    EXPECT_FALSE(store->erase(name, "", kNow)) << name;
+    EXPECT_FALSE(store->ask_cancel(name)) << name;
+  }
+}
+
+TEST_F(Store, OthersSeeAndCancelWhatIsUnderWay) {
+  // Files have the time of the machine.
+  const int64_t unix_now = unix_seconds(SystemClock().wall_now());
+  auto maker = open({.shared_folder = folder_}, unix_now);
+  auto other = open({.shared_folder = folder_}, unix_now);
+  StoredResponse queued = shared("d4");
+  queued.status = api::ResponseStatus::kQueued;
+  queued.response_json = R"({"status":"queued"})";
+  maker->put(queued, unix_now);
+  bool cancelled = false;
+  maker->add_live(
+      std::make_shared<LiveResponse>("resp_d4", "", [&cancelled] { cancelled = true; }));
+
+  EXPECT_EQ(other->find("resp_d4", "", unix_now)->status, api::ResponseStatus::kQueued);
+  EXPECT_TRUE(other->ask_cancel("resp_d4"));
+  maker->tick(unix_now);
+  EXPECT_TRUE(cancelled);
+
+  // Nobody makes it any more.
+  const int64_t later = unix_now + SharedFolder::kSilenceMax + 5;
+  const auto stale = other->find("resp_d4", "", later);
+  ASSERT_NE(stale, nullptr);
+  EXPECT_EQ(stale->status, api::ResponseStatus::kFailed);
+  queued.status = api::ResponseStatus::kCancelled;
+  queued.response_json = R"({"status":"cancelled"})";
+  maker->put(std::move(queued), unix_now);
+  EXPECT_EQ(other->find("resp_d4", "", later)->status, api::ResponseStatus::kCancelled);
+}
+
+TEST_F(Store, ASharedFolderIsSweptByAgeAndNumber) {
+  auto opened = SharedFolder::open(folder_);
+  ASSERT_TRUE(opened);
+  size_t removed = 0;
+  for (uint32_t i = 0; i < 600; ++i) {
+    ASSERT_TRUE(opened->write(shared(std::to_string(1000 + i))));
+  }
+  for (uint32_t part = 0; part < SharedFolder::kParts; ++part) {
+    removed += opened->sweep(part, 0, 2, UINT64_MAX);
+  }
+  EXPECT_GT(removed, 0U);
+  size_t left = 0;
+  for (uint32_t part = 0; part < SharedFolder::kParts; ++part) {
+    left += opened->sweep(part, INT64_MAX, 2, UINT64_MAX);
+  }
+  EXPECT_EQ(left + removed, 600U);
 }
 
 }  // namespace
