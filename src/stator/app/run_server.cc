@@ -154,7 +154,8 @@ Result<std::unique_ptr<FrontendProcess>> FrontendProcess::create(const Settings&
   frontend::ModelSources sources{
       .resolve_path =
           [&settings](const std::string& path) { return resolve_model_dir(path, settings.hub); },
-      .load_assets = [&self = *process](const std::string& dir) { return self.load_assets(dir); },
+      .load_assets = [&self = *process](const auto& dir,
+                                        const auto& jinja) { return self.load_assets(dir, jinja); },
       .families = std::move(families)};
   if (process->replicas_ != nullptr) {
     sources.announcer = [&hub = *process->replicas_](const std::string& model) {
@@ -216,12 +217,13 @@ Status FrontendProcess::open_entrance(Clock& clock, Metrics& metrics) {
 }
 
 Result<std::shared_ptr<const frontend::ModelAssets>> FrontendProcess::load_assets(
-    const std::string& dir) const {
+    const std::string& dir, const std::string& chat_template) const {
   std::error_code ignored;
+  // Those are of this process's own workers, who have the same template.
   if (known_assets_ != nullptr && std::filesystem::equivalent(dir, known_dir_, ignored)) {
     return known_assets_;
   }
-  return frontend::load_model_assets(dir);
+  return frontend::load_model_assets(dir, chat_template);
 }
 
 FrontendProcess::~FrontendProcess() {

@@ -71,7 +71,8 @@ class FrontendProcess {
   explicit FrontendProcess(const Settings& settings) : settings_(settings) {}
 
   Status open_entrance(Clock& clock, Metrics& metrics);
-  Result<std::shared_ptr<const frontend::ModelAssets>> load_assets(const std::string& dir) const;
+  Result<std::shared_ptr<const frontend::ModelAssets>> load_assets(
+      const std::string& dir, const std::string& chat_template) const;
 
   const Settings& settings_;
   std::string known_dir_;

@@ -109,6 +109,10 @@ void describe_names(ConfigSchema& schema, WorkerSettings& worker) {
   schema.text("worker.aliases", worker.aliases,
               "further names that clients may use for the model: a list with commas",
               {.flag = "model-aliases"});
+  schema.text("worker.taints", worker.taints,
+              "what the worker is, for requests that demand or prefer it "
+              "(nvext.routing_constraints): a list with commas",
+              {.flag = "taints"});
   schema.text("worker.component", worker.component,
               "component it registers as and its metrics name; empty = prefill for --role prefill, "
               "else backend",
@@ -147,6 +151,31 @@ void describe_model(ConfigSchema& schema, WorkerSettings& worker) {
                 {.flag = "task"});
 }
 
+// How the model's texts are written and read.
+void describe_texts(ConfigSchema& schema, WorkerSettings& worker) {
+  schema.text("worker.tool_call_parser", worker.tool_call_parser,
+              "format of the model's tool calls: a family (stator parse --list), auto or none",
+              {.flag = "tool-call-parser",
+               .env_peer = "DYN_TOOL_CALL_PARSER",
+               .flag_peer = "dyn-tool-call-parser"});
+  schema.text("worker.chat_template", worker.chat_template,
+              "file with a Jinja template in place of the model's own",
+              {.flag = "chat-template",
+               .env_peer = "DYN_CUSTOM_JINJA_TEMPLATE",
+               .flag_peer = "custom-jinja-template"});
+  schema.choice("worker.default_thinking_mode", worker.default_thinking_mode,
+                {"auto", "enabled", "disabled"},
+                "whether the model reasons when a chat does not say; auto = as its template has it",
+                {.flag = "default-thinking-mode",
+                 .env_peer = "DYN_DEFAULT_THINKING_MODE",
+                 .flag_peer = "dyn-default-thinking-mode"});
+  schema.text("worker.reasoning_parser", worker.reasoning_parser,
+              "format of the model's reasoning: a family, auto or none",
+              {.flag = "reasoning-parser",
+               .env_peer = "DYN_REASONING_PARSER",
+               .flag_peer = "dyn-reasoning-parser"});
+}
+
 void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   engine::EngineConfig& engine = worker.engine_config;
   engine.max_num_batched_tokens = 0;
@@ -165,16 +194,7 @@ void describe_worker(ConfigSchema& schema, WorkerSettings& worker) {
   describe_handoffs(schema, worker.handoff);
   describe_names(schema, worker);
   describe_model(schema, worker);
-  schema.text("worker.tool_call_parser", worker.tool_call_parser,
-              "format of the model's tool calls: a family (stator parse --list), auto or none",
-              {.flag = "tool-call-parser",
-               .env_peer = "DYN_TOOL_CALL_PARSER",
-               .flag_peer = "dyn-tool-call-parser"});
-  schema.text("worker.reasoning_parser", worker.reasoning_parser,
-              "format of the model's reasoning: a family, auto or none",
-              {.flag = "reasoning-parser",
-               .env_peer = "DYN_REASONING_PARSER",
-               .flag_peer = "dyn-reasoning-parser"});
+  describe_texts(schema, worker);
   schema.text("worker.listen_host", worker.listen_host, "address of the worker's gRPC service");
   schema.integer("worker.port", worker.port, 0, 65535,
                  "port of the worker's gRPC service, 0 = any free one");

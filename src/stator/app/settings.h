@@ -106,10 +106,13 @@ struct HandoffSettings {
 /// Everything about the workers of a process.
 struct WorkerSettings {
   std::string engine = "cpu";
-  std::string role = "auto";          ///< list with commas, one for each engine server
-  uint32_t count = 0;                 ///< 0: as usual for the command
-  std::string model_name;             ///< served name; empty: from the path
-  std::string aliases;                ///< further names, a list with commas
+  std::string role = "auto";  ///< list with commas, one for each engine server
+  uint32_t count = 0;         ///< 0: as usual for the command
+  std::string model_name;     ///< served name; empty: from the path
+  std::string aliases;        ///< further names, a list with commas
+  std::string taints;         ///< what requests may demand, a list with commas
+  std::string chat_template;  ///< file in place of the model's own; empty: none
+  std::string default_thinking_mode = "auto";
   std::string component;              ///< empty: "prefill" by role, else "backend"
   std::string endpoint = "generate";  ///< or dyn://NAMESPACE.COMPONENT.ENDPOINT
   std::string media = "auto";         ///< what the model takes beside text, see settings.cc

@@ -47,6 +47,12 @@ std::string default_model_name(const std::string& model) {
   return std::filesystem::is_directory(path) ? path.filename().string() : path.stem().string();
 }
 
+/// It travels in the worker's record.
+Result<std::string> read_chat_template(const std::string& path) {
+  constexpr size_t kBytesMax = 128 << 10;
+  return path.empty() ? std::string() : io::read_file(path, kBytesMax);
+}
+
 /// "a, b" → {"a", "b"}
 std::vector<std::string> split_names(std::string_view list) {
   std::vector<std::string> names;
@@ -185,12 +191,13 @@ Result<std::unique_ptr<WorkerHost>> WorkerHost::open(const std::string& model,
   if (host->model_name_.empty()) {
     host->model_name_ = servers != nullptr ? servers->model_name() : default_model_name(from);
   }
+  STATOR_TRY(host->chat_template_, read_chat_template(settings.worker.chat_template));
   // Engines of our own take and give ids; a tokenizer is a hundred times the rest of such a worker.
   if (servers != nullptr || wanted.texts == Texts::kKept || !settings.worker.sim_reply.empty()) {
-    STATOR_TRY(host->assets_, frontend::load_model_assets(host->model_dir_));
+    STATOR_TRY(host->assets_, frontend::load_model_assets(host->model_dir_, host->chat_template_));
     host->facts_ = frontend::facts_of(*host->assets_);
   } else {
-    STATOR_TRY(host->facts_, frontend::load_model_facts(host->model_dir_));
+    STATOR_TRY(host->facts_, frontend::load_model_facts(host->model_dir_, host->chat_template_));
     ::malloc_trim(0);  // reading a large vocabulary took ten times what such a worker keeps
   }
   host->loaded_ = std::make_unique<Loaded>();
@@ -585,6 +592,7 @@ void WorkerHost::fill_record(Worker& worker) {
       .adapters = worker.server != nullptr ? worker.server->adapters()
                   : worker.own != nullptr  ? worker.own->adapters()
                                            : std::vector<std::string>(),
+      .taints = split_names(settings_.worker.taints),
       .model_path = std::filesystem::absolute(model_dir_).string(),
       .architectural_context = facts_.architectural_context,
       .context_length = info.max_model_len,
@@ -599,6 +607,10 @@ void WorkerHost::fill_record(Worker& worker) {
       .engine_version = info.version,
       .eos_token_ids = facts_.eos_token_ids,
       .tool_call_parser = settings_.worker.tool_call_parser,
+      .chat_template = chat_template_,
+      .default_thinking_mode = settings_.worker.default_thinking_mode == "auto"
+                                   ? std::string()
+                                   : settings_.worker.default_thinking_mode,
       .reasoning_parser = settings_.worker.reasoning_parser,
       .structured_output = info.structured_output,
       .structured_replay = info.structured_replay,

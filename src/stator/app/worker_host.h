@@ -112,6 +112,7 @@ class WorkerHost {
   Random random_;
   std::string model_name_;
   std::string model_dir_;
+  std::string chat_template_;                            // in place of the folder's; empty: none
   std::shared_ptr<const frontend::ModelAssets> assets_;  // null: only the facts are needed
   frontend::ModelFacts facts_;
   std::unique_ptr<Loaded> loaded_;

@@ -195,6 +195,7 @@ json::Value model_to_json(const ModelCard& model) {
   out["name"] = model.name;
   out["aliases"] = texts_to_json(model.aliases);
   out["adapters"] = texts_to_json(model.adapters);
+  out["taints"] = texts_to_json(model.taints);
   out["source"] = model.model_path;
   out["architectural_context"] = model.architectural_context;
   out["context_length"] = model.context_length;
@@ -209,6 +210,8 @@ json::Value model_to_json(const ModelCard& model) {
   out["engine_version"] = model.engine_version;
   out["eos_token_ids"] =
       json::Value::array({model.eos_token_ids.begin(), model.eos_token_ids.end()});
+  out["chat_template"] = model.chat_template;
+  out["default_thinking_mode"] = model.default_thinking_mode;
   out["tool_call_parser"] = model.tool_call_parser;
   out["reasoning_parser"] = model.reasoning_parser;
   out["structured_output"] = model.structured_output;
@@ -228,6 +231,7 @@ Status read_model(const json::Value& object, ModelCard& model) {
   reader.text("name", model.name);
   reader.list("aliases", model.aliases, read_text);
   reader.list("adapters", model.adapters, read_text);
+  reader.list("taints", model.taints, read_text);
   reader.text("source", model.model_path);
   reader.integer("architectural_context", model.architectural_context);
   reader.integer("context_length", model.context_length);
@@ -241,6 +245,8 @@ Status read_model(const json::Value& object, ModelCard& model) {
   reader.text("engine_kind", model.engine_kind);
   reader.text("engine_version", model.engine_version);
   reader.list("eos_token_ids", model.eos_token_ids, read_token);
+  reader.text("chat_template", model.chat_template);
+  reader.text("default_thinking_mode", model.default_thinking_mode);
   reader.text("tool_call_parser", model.tool_call_parser);
   reader.text("reasoning_parser", model.reasoning_parser);
   reader.boolean("structured_output", model.structured_output);

@@ -20,6 +20,7 @@ struct ModelCard {
   std::string name;  ///< what clients put in "model"
   std::vector<std::string> aliases;
   std::vector<std::string> adapters;   ///< LoRA adapters loaded now, by the names clients use
+  std::vector<std::string> taints;     ///< what requests may demand or prefer (nvext)
   std::string model_path;              ///< folder or hub name with tokenizer and configuration
   uint32_t architectural_context = 0;  ///< tokens the model was made for
   uint32_t context_length = 0;         ///< tokens the worker admits, prompt and output
@@ -36,6 +37,8 @@ struct ModelCard {
   /// Formats of the model's output: names of parser families, "none", or "auto" (the frontend
   /// chooses by template and name).
   std::string tool_call_parser = "auto";
+  std::string chat_template;          ///< in place of the model's own; empty: none
+  std::string default_thinking_mode;  ///< "enabled", "disabled"; empty: as the template has it
   std::string reasoning_parser = "auto";
   bool structured_output = false;     ///< the engine can be given a grammar
   bool structured_replay = false;     ///< and takes one up within an answer another engine began
