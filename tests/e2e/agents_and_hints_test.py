@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What coding agents and other servers' clients send beside the work: tools of a provider, cache_control, names of vLLM and SGLang, pins that
-mean nothing."""
+mean nothing; taints, a template and a way to think that workers bring."""
 
 import json
+import tempfile
 import unittest
 
 import anthropic
 import openai
 
-from stator_process import MODEL, Http, Serve
+from stator_process import MODEL, MODEL_DIR, Http, Serve, Split, Stator
 
 HI = [{"role": "user", "content": "Hi"}]
 LONG = "You help with software engineering tasks, carefully and in small steps. " * 12
@@ -77,6 +78,52 @@ class Agents(unittest.TestCase):
                 ({}, {"x-dynamo-prefill-instance-id": "7", "Content-Type": "application/json"}, "x-stator-prefill-instance-id")):
             status, got, _ = self.post("/v1/chat/completions", {"messages": HI, "max_tokens": 2} | fields, headers or None)
             self.assertEqual((status, got.get("x-stator-ignored-fields")), (200, named))
+
+
+class Taints(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.fleet = Split("--shards", "1", workers=0)
+        cls.addClassCleanup(cls.fleet.close)
+        cls.workers = {}
+        for name in ("east", "west"):
+            worker = Stator("worker", str(MODEL_DIR), "--engine", "sim", "--sim-speedup", "0", *cls.fleet.discovery,
+                            "--taints", f"zone={name}, fast")
+            cls.addClassCleanup(worker.kill)
+            cls.workers[name] = worker.ready["worker_id"]
+        cls.http = cls.fleet.http
+        cls.fleet.wait_for_workers(2)
+
+    def who(self, **constraints):
+        status, answer = self.http.post("/v1/chat/completions", {
+            "model": MODEL, "messages": HI, "max_tokens": 1,
+            "nvext": {"extra_fields": ["worker_id"], "routing_constraints": constraints}})
+        return answer["nvext"]["worker_id"]["decode_worker_id"] if status == 200 else status
+
+    def test_requests_go_where_they_demand(self):
+        for name in ("east", "west", "east"):
+            for _ in range(3):
+                self.assertEqual(self.who(required_taints=[f"zone={name}", "fast"]), int(self.workers[name]))
+        self.assertEqual(self.who(required_taints=["zone=north"]), 503)
+        self.assertEqual(self.who(preferred_taints={"zone=west": 1.0}), int(self.workers["west"]))
+
+
+class WorkersTemplate(unittest.TestCase):
+    def test_the_workers_template_and_its_way_to_think(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+            file.write("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if enable_thinking %}<think>{% endif %}")
+            file.flush()
+            served = Serve("--sim-speedup", "0", "--custom-jinja-template", file.name, "--dyn-default-thinking-mode", "enabled")
+            self.addCleanup(served.close)
+
+            def prompt(**fields):
+                status, _, text = Http(served.frontend.port).request("POST", "/v1/chat/completions", {
+                    "model": MODEL, "messages": HI, "max_tokens": 1, "stream": True, "nvext": {"annotations": ["formatted_prompt"]}} | fields)
+                self.assertEqual(status, 200, text)
+                return json.loads(text.decode().split("event: formatted_prompt\ndata: ")[1].split("\n")[0])
+            self.assertEqual(prompt(), "<user>Hi<think>")
+            self.assertEqual(prompt(chat_template_kwargs={"enable_thinking": False}), "<user>Hi")
+            self.assertEqual(prompt(thinking=False), "<user>Hi")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,9 @@ HELD: dict[tuple[str, str], tuple[str, str]] = {
     ("/v1/models/{id}", "get"): ("openai, anthropic (Python, Node)", "openai_client, anthropic_client, engine_control"),
     ("/v1/models/{id}/ready", "get"): ("–", "http_api, dynamo_move_in"),
     ("/v1/rerank", "post"): RERANK, ("/v2/rerank", "post"): RERANK, ("/rerank", "post"): RERANK,
-    ("/inference/v1/generate", "post"): ("–", "token_api"), ("/generate", "post"): ("–", "token_api"),
+    ("/inference/v1/generate", "post"): ("–", "token_api"), ("/generate", "post"): ("–", "token_api, other_servers"),
+    **{(path, "post"): ("–", "other_servers") for path in ("/", "/generate_stream", "/embed", "/embed_all", "/predict", "/similarity", "/v2/embed")},
+    **{(path, "get"): ("–", "other_servers") for path in ("/info", "/version", "/ping")},
     ("/tokenize", "post"): ("–", "http_api, tokenize"), ("/detokenize", "post"): ("–", "http_api, tokenize"),
     ("/receipts/{id}", "get"): ("–", "receipts"), ("/busy_threshold", "get"): ("–", "queue, openapi"), ("/busy_threshold", "post"): ("–", "queue, openapi"),
     ("/metrics", "get"): ("Prometheus", "dynamo_dashboards, dynamo_metrics, dashboards"),
@@ -67,10 +69,14 @@ def fields(operation: dict, schemas: dict) -> str:
     if not bodies:
         return ", ".join(f"`{parameter['name']}`" for parameter in operation.get("parameters", []))
     schema = next(iter(bodies.values()))["schema"]
-    if "$ref" in schema:
-        schema = schemas[schema["$ref"].rsplit("/", 1)[1]]
+
+    def whole(of: dict) -> dict:
+        return schemas[of["$ref"].rsplit("/", 1)[1]] if "$ref" in of else of
+
+    schema = whole(schema)
     refused = set(schema.get("x-stator-refused", []))
-    return ", ".join(f"~~`{name}`~~" if name in refused else f"`{name}`" for name in sorted(set(schema.get("properties", {})) | refused))
+    names = {name for form in [schema, *map(whole, schema.get("anyOf", []))] for name in form.get("properties", {})}
+    return ", ".join(f"~~`{name}`~~" if name in refused else f"`{name}`" for name in sorted(names | refused))
 
 
 def page(openapi: dict) -> str:

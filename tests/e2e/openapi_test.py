@@ -38,14 +38,21 @@ GOOD = {
     "/v1/responses/compact": [{"model": MODEL, "input": "a", "max_output_tokens": 4}],
     "/v1/responses/input_tokens": [{"model": MODEL, "input": "a"}],
     "/inference/v1/generate": [{"token_ids": [1], "sampling_params": {"max_tokens": 2, "logprobs": 1}}],
-    "/generate": [{"text": "a", "sampling_params": {"max_new_tokens": 2}}, {"input_ids": [1], "sampling_params": {"max_new_tokens": 2}, "stream": True}],
+    "/generate": [{"text": "a", "sampling_params": {"max_new_tokens": 2}}, {"input_ids": [1], "sampling_params": {"max_new_tokens": 2}, "stream": True}, {"inputs": "a", "parameters": {"details": True}}],
+    "/generate_stream": [{"inputs": "a", "parameters": {"max_new_tokens": 2}}],
+    "/": [{"inputs": "a", "parameters": {"max_new_tokens": 2}, "stream": False}],
+    "/embed": [{"inputs": "a"}, {"inputs": ["a", "b"], "truncate": True}],
+    "/embed_all": [{"inputs": "a"}],
+    "/predict": [{"inputs": "a", "raw_scores": True}, {"inputs": [["a"], ["b"]]}],
+    "/similarity": [{"inputs": {"source_sentence": "a", "sentences": ["b"]}}],
+    "/v2/embed": [{"model": MODEL, "texts": ["a"], "embedding_types": ["float", "ubinary"], "input_type": "search_query", "truncate": "NONE"}],
     "/v2/models/{id}/generate": [{"text_input": "a", "max_tokens": 2}],
     "/v2/models/{id}/generate_stream": [{"text_input": "a", "max_tokens": 2}],
     "/v2/models/{id}/infer": [{"inputs": [TENSOR]}, {"inputs": [TENSOR], "outputs": [{"name": "text_output", "parameters": {"binary_data": True}}]}],
 }
 RANKED = {"model": MODEL, "query": "a", "documents": ["b", {"text": "c"}]}
 for prefix in ("", "/v1"):
-    GOOD |= {f"{prefix}/rerank": [RANKED | {"return_documents": True}], f"{prefix}/score": [{"model": MODEL, "text_1": "a", "text_2": ["b"]}],
+    GOOD |= {f"{prefix}/rerank": [RANKED | {"return_documents": True}, {"query": "a", "texts": ["b"]}], f"{prefix}/score": [{"model": MODEL, "text_1": "a", "text_2": ["b"]}],
              f"{prefix}/classify": [{"model": MODEL, "input": "a"}], f"{prefix}/pooling": [{"model": MODEL, "messages": HI}, {"model": MODEL, "input": "a", "encoding_format": "bytes"}]}
 GOOD["/v2/rerank"] = [RANKED]
 QUERIES = {"/health": ["model=absent"], "/receipts/{id}": ["format=text"], "/v1/files": ["limit=1&order=asc", "order=up", "limit=0"], "/v1/batches": ["limit=1", "after=x"],

@@ -13,22 +13,13 @@ namespace {
 
 using Reader = ChatInputReader;
 
-bool is_tool_name(std::string_view name) {
-  const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-' || c == '.' || c == ':';
-  };
-  return !name.empty() && name.size() <= kMaxToolNameBytes && std::ranges::all_of(name, allowed);
-}
-
 void read_tool_function(Reader& r, const Path& path) {
   std::optional<std::string> name;
   const bool present = r.in.object(path, [&](std::string_view key, const Path& member) {
     if (key == "name") {
       name = r.in.string(member);
       if (name && !is_tool_name(*name)) {
-        r.in.violation(member, fmt::format("must have 1 to {} characters of A-Z a-z 0-9 _ - . :",
-                                           kMaxToolNameBytes));
+        r.in.violation(member, tool_name_rule(*name));
       }
     } else if (key == "parameters") {
       r.in.raw_object(member);
@@ -149,6 +140,21 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
 static_assert(is_sorted_table<Reader>(kFields));
 
 }  // namespace
+
+bool is_tool_name(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.' || c == ':';
+  };
+  return !name.empty() && name.size() <= kMaxToolNameBytes && std::ranges::all_of(name, allowed);
+}
+
+std::string tool_name_rule(std::string_view name) {
+  return name.size() > kMaxToolNameBytes
+             ? fmt::format("exceeds the {} character limit", kMaxToolNameBytes)
+             : fmt::format("must have 1 to {} characters of A-Z a-z 0-9 _ - . :",
+                           kMaxToolNameBytes);
+}
 
 bool is_builtin_tool(std::string_view type) {
   static constexpr auto kBuiltin = std::to_array<std::string_view>(

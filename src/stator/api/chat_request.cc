@@ -30,6 +30,9 @@ void read_logprobs(Reader& r, const Path& path) {
 void read_top_logprobs(Reader& r, const Path& path) {
   r.top_logprobs = r.in.integer<uint32_t>(path, 0, kMaxTopLogprobs);
 }
+void read_include_reasoning(Reader& r, const Path& path) {
+  r.request.options.include_reasoning = r.in.boolean(path).value_or(true);
+}
 void read_parallel_tool_calls(Reader& r, const Path& path) {
   r.request.parallel_tool_calls = r.in.boolean(path).value_or(true);
 }
@@ -71,6 +74,7 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
     {"audio", read_ignored_object},
     {"function_call", read_function_call},
     {"functions", read_functions},
+    {"include_reasoning", read_include_reasoning},
     {"logprobs", read_logprobs},
     {"modalities", read_modalities},
     {"parallel_tool_calls", read_parallel_tool_calls},

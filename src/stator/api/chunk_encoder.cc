@@ -23,7 +23,6 @@ void append_tail(std::string& out, const ResponseOptions& options, const Usage* 
   if (!nvext_json.empty()) {
     out.append(",\"nvext\":").append(nvext_json);
   }
-  out.append("}\n\n");
 }
 
 void append_usage_chunk(std::string& out, std::string_view prefix, const Usage& usage,
@@ -92,8 +91,8 @@ void write_delta(json::Writer& json, const ChatDelta& delta, const ResponseOptio
 }
 
 /// Nothing but text, as nearly every chunk of a stream.
-bool is_plain_text(const ChatDelta& delta) {
-  return !delta.first && !delta.content.empty() && delta.reasoning.empty() &&
+bool is_plain_text(const ChatDelta& delta, const ResponseOptions& options) {
+  return !options.token_ids && !delta.first && !delta.content.empty() && delta.reasoning.empty() &&
          delta.refusal.empty() && delta.tool_calls.empty() && delta.finish == ChoiceFinish::kNone &&
          !delta.logprobs;
 }
@@ -109,7 +108,8 @@ void append_plain_text(std::string& out, const ChatDelta& delta) {
 
 bool ChatDelta::empty() const {
   return !first && content.empty() && reasoning.empty() && refusal.empty() && tool_calls.empty() &&
-         finish == ChoiceFinish::kNone && (!logprobs || logprobs->empty()) && nvext_json.empty();
+         finish == ChoiceFinish::kNone && (!logprobs || logprobs->empty()) && nvext_json.empty() &&
+         token_ids.empty();
 }
 
 ChatChunkEncoder::ChatChunkEncoder(const ResponseIdentity& identity, const ResponseOptions& options)
@@ -123,6 +123,9 @@ void ChatChunkEncoder::append_choice(std::string& out, const ChatDelta& delta) c
   write_finish(json, delta.finish);
   json.key("logprobs");
   write_chat_logprobs(json, delta.logprobs, options_);
+  if (options_.token_ids) {
+    write_token_ids(json.key("token_ids"), delta.token_ids);
+  }
   json.end_object();
 }
 
@@ -131,12 +134,17 @@ void ChatChunkEncoder::append_delta(std::string& out, const ChatDelta& delta) co
     return;
   }
   out.append(prefix_);
-  if (is_plain_text(delta)) {
+  if (is_plain_text(delta, options_)) {
     append_plain_text(out, delta);
   } else {
     append_choice(out, delta);
   }
   append_tail(out, options_, delta.usage, delta.nvext_json);
+  if (!delta.prompt_token_ids.empty()) {
+    json::Writer json(out.append(",\"prompt_token_ids\":"));
+    write_token_ids(json, delta.prompt_token_ids);
+  }
+  out.append("}\n\n");
 }
 
 void ChatChunkEncoder::append_usage(std::string& out, const Usage& usage,
@@ -146,7 +154,7 @@ void ChatChunkEncoder::append_usage(std::string& out, const Usage& usage,
 
 bool CompletionDelta::empty() const {
   return text.empty() && finish == ChoiceFinish::kNone && (!logprobs || logprobs->empty()) &&
-         nvext_json.empty();
+         nvext_json.empty() && token_ids.empty() && prompt_token_ids.empty();
 }
 
 CompletionChunkEncoder::CompletionChunkEncoder(const ResponseIdentity& identity,
@@ -164,8 +172,15 @@ void CompletionChunkEncoder::append_delta(std::string& out, const CompletionDelt
   write_finish(json, delta.finish);
   json.key("logprobs");
   write_completion_logprobs(json, delta.logprobs, options_);
+  if (options_.token_ids) {
+    write_token_ids(json.key("token_ids"), delta.token_ids);
+  }
+  if (!delta.prompt_token_ids.empty()) {
+    write_token_ids(json.key("prompt_token_ids"), delta.prompt_token_ids);
+  }
   json.end_object();
   append_tail(out, options_, delta.usage, delta.nvext_json);
+  out.append("}\n\n");
 }
 
 void CompletionChunkEncoder::append_usage(std::string& out, const Usage& usage,

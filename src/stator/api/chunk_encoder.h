@@ -31,8 +31,10 @@ struct ChatDelta {
   std::span<const ToolCallDelta> tool_calls;
   ChoiceFinish finish = ChoiceFinish::kNone;
   Logprobs logprobs;
-  const Usage* usage = nullptr;  ///< running totals, for continuous_usage_stats
-  std::string_view nvext_json;   ///< ready-made object; empty = none
+  const Usage* usage = nullptr;                 ///< running totals, for continuous_usage_stats
+  std::string_view nvext_json;                  ///< ready-made object; empty = none
+  std::span<const TokenId> token_ids{};         ///< of the chunk; for ResponseOptions::token_ids
+  std::span<const TokenId> prompt_token_ids{};  ///< with the first chunk; the same
 
   /// Nothing a client could see: such chunks are not sent (half a character, jailed text).
   bool empty() const;
@@ -62,6 +64,8 @@ struct CompletionDelta {
   Logprobs logprobs;
   const Usage* usage = nullptr;
   std::string_view nvext_json;
+  std::span<const TokenId> token_ids{};         ///< as in ChatDelta
+  std::span<const TokenId> prompt_token_ids{};  ///< with the choice's first chunk
 
   bool empty() const;
 };

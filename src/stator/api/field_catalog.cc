@@ -67,8 +67,11 @@ constexpr auto kSchemas = std::to_array<Schema>({
     {"detokenize", kBool},
     {"dimensions", R"({"type":["integer","null"],"minimum":1,"maximum":65536})"},
     {"documents", kRankedTexts},
+    {"ebnf", kText},
     {"echo", kBool},
     {"embed_dtype", R"({"enum":["float32",null]})"},
+    {"embedding_types",
+     R"({"type":["array","null"],"items":{"enum":["float","base64","binary","ubinary"]}})"},
     {"encoding_format", R"({"enum":["float","base64","bytes","bytes_only",null]})"},
     {"endianness", R"({"enum":["native","little",null]})"},
     {"frequency_penalty", kPenalty},
@@ -81,9 +84,15 @@ constexpr auto kSchemas = std::to_array<Schema>({
     {"guided_regex", kText},
     {"guided_whitespace_pattern", kText},
     {"ignore_eos", kBool},
+    {"images", R"({"type":["array","null"],"maxItems":0})"},
+    {"include_reasoning", kBool},
     {"include_stop_str_in_output", kBool},
     {"input", kInputs},
+    {"input_type",
+     R"({"enum":["search_document","search_query","classification","clustering","image",null]})"},
+    {"inputs", kInputs},
     {"items", kRankedTexts},
+    {"json_schema", kAnything},
     {"kv_transfer_params", kObject},
     {"length_penalty", R"({"type":["number","null"],"minimum":-2,"maximum":2})"},
     {"logit_bias",
@@ -107,7 +116,9 @@ constexpr auto kSchemas = std::to_array<Schema>({
     {"n", R"({"type":["integer","null"],"minimum":1,"maximum":128})"},
     {"normalize", kBool},
     {"nvext", kObject},
+    {"output_dimension", R"({"type":["integer","null"],"minimum":1,"maximum":65536})"},
     {"parallel_tool_calls", kBool},
+    {"parameters", kObject},
     {"prediction", kObject},
     {"presence_penalty", kPenalty},
     {"priority", R"({"type":["integer","null"],"minimum":-2147483647,"maximum":2147483647})"},
@@ -117,11 +128,15 @@ constexpr auto kSchemas = std::to_array<Schema>({
     {"queries", kRankedTexts},
     {"query",
      R"({"anyOf":[{"type":"string","minLength":1},{"type":"object","properties":{"text":{"type":"string","minLength":1}},"required":["text"]}]})"},
+    {"raw_scores", kBool},
     {"reasoning_effort", kText},
+    {"regex", kText},
     {"repetition_penalty", R"({"type":["number","null"],"exclusiveMinimum":0,"maximum":2})"},
     {"response_format",
      R"({"anyOf":[{"type":"object","properties":{"type":{"enum":["text","json_object"]}},"required":["type"]},{"type":"object","properties":{"type":{"const":"json_schema"},"json_schema":{"type":"object","properties":{"name":{"type":"string","minLength":1},"schema":{"type":"object"}},"required":["name","schema"]}},"required":["type","json_schema"]},{"type":"null"}]})"},
     {"return_documents", kBool},
+    {"return_text", kBool},
+    {"return_token_ids", kBool},
     {"return_token_strs", kBool},
     {"return_tokens_as_token_ids", kBool},
     {"seed",
@@ -144,20 +159,25 @@ constexpr auto kSchemas = std::to_array<Schema>({
     {"temperature", R"({"type":["number","null"],"minimum":0,"maximum":2})"},
     {"text_1", kRankedTexts},
     {"text_2", kRankedTexts},
+    {"texts", kRankedTexts},
     {"thinking",
      R"({"anyOf":[{"type":["boolean","null"]},{"type":"object","properties":{"type":{"enum":["enabled","disabled","adaptive"]}}}]})"},
     {"thinking_token_budget", R"({"type":["integer","null"],"minimum":0,"maximum":4294967295})"},
     {"tokens", R"({"type":"array","items":{"type":"integer","minimum":0,"maximum":4294967295}})"},
     {"tool_choice",
-     R"({"anyOf":[{"enum":["none","auto","required",null]},{"type":"object","properties":{"type":{"const":"function"},"function":{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}},"required":["type","function"]}]})"},
+     R"({"anyOf":[{"enum":["none","auto","required",null]},{"type":"object","properties":{"type":{"const":"function"},"function":{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}},"required":["type","function"]},
+{"type":"object","properties":{"type":{"const":"allowed_tools"},"allowed_tools":{"type":"object","properties":{"mode":{"enum":["auto","required"]},"tools":{"type":"array","minItems":1,"items":{"type":"object"}}},"required":["mode","tools"]}},"required":["type","allowed_tools"]}]})"},
     {"tools",
      R"({"type":["array","null"],"maxItems":1536,"items":{"$ref":"#/components/schemas/Tool"}})"},
     {"top_k", R"({"type":["integer","null"],"minimum":-1,"maximum":2147483647})"},
     {"top_logprobs", R"({"type":["integer","null"],"minimum":0,"maximum":20})"},
     {"top_n", R"({"type":["integer","null"],"minimum":0,"maximum":4294967295})"},
     {"top_p", R"({"type":["number","null"],"exclusiveMinimum":0,"maximum":1})"},
+    {"truncate", kBool},
     {"truncate_prompt_tokens",
      R"({"anyOf":[{"type":"integer","minimum":1,"maximum":2147483647},{"enum":[-1,null]}]})"},
+    {"truncation_direction", R"({"enum":["Left","left","Right","right",null]})"},
+    {"truncation_side", R"({"enum":["left","right",null]})"},
     {"use_activation", kBool},
     {"use_beam_search", kBool},
     {"user", R"({"type":["string","null"],"minLength":1,"pattern":"\\S"})"},
@@ -170,20 +190,28 @@ struct Body {
   std::string_view rules;
 };
 constexpr std::string_view kInputOrMessages =
-    R"("required":["model"],"oneOf":[{"required":["input"]},{"required":["messages"]}])";
+    R"("oneOf":[{"required":["input"]},{"required":["messages"]}])";
+constexpr std::string_view kInputsRequired = R"("required":["inputs"])";
 constexpr auto kBodies = std::to_array<Body>({
     {BodyKind::kChat, R"("required":["model","messages"])"},
     {BodyKind::kCompletion, R"("required":["model","prompt"])"},
-    {BodyKind::kTokenize,
-     R"("required":["model"],"oneOf":[{"required":["prompt"]},{"required":["messages"]}])"},
-    {BodyKind::kDetokenize, R"("required":["model","tokens"])"},
-    {BodyKind::kEmbeddings, kInputOrMessages},
-    {BodyKind::kRerank, R"("required":["model","query","documents"])"},
+    {BodyKind::kTokenize, R"("oneOf":[{"required":["prompt"]},{"required":["messages"]}])"},
+    {BodyKind::kDetokenize, R"("required":["tokens"])"},
+    {BodyKind::kEmbeddings,
+     R"("required":["model"],"oneOf":[{"required":["input"]},{"required":["messages"]}])"},
+    {BodyKind::kRerank,
+     R"("required":["query"],"anyOf":[{"required":["documents"]},{"required":["texts"]}])"},
     {BodyKind::kScore,
-     R"("required":["model"],"anyOf":[{"required":["text_1","text_2"]},{"required":["data_1","data_2"]},
+     R"("anyOf":[{"required":["text_1","text_2"]},{"required":["data_1","data_2"]},
 {"required":["queries","documents"]},{"required":["queries","items"]}])"},
     {BodyKind::kClassify, kInputOrMessages},
     {BodyKind::kPooling, kInputOrMessages},
+    {BodyKind::kCohereEmbed,
+     R"("required":["model"],"anyOf":[{"required":["texts"]},{"required":["inputs"]}])"},
+    {BodyKind::kTeiEmbed, kInputsRequired},
+    {BodyKind::kTeiEmbedAll, kInputsRequired},
+    {BodyKind::kTeiPredict, kInputsRequired},
+    {BodyKind::kTeiSimilarity, kInputsRequired},
 });
 
 // Sorted. Read, so that a client that needs them learns it: the engines here cannot do them.
@@ -193,9 +221,17 @@ constexpr auto kRefused = std::to_array<std::string_view>(
 static_assert(std::ranges::is_sorted(kRefused));
 
 /// Shapes of the output: structured::is_source_field().
-constexpr std::array<std::string_view, 8> kStructuredNames = {
-    "guided_choice", "guided_decoding_backend",   "guided_grammar", "guided_json",
-    "guided_regex",  "guided_whitespace_pattern", "structural_tag", "structured_outputs"};
+constexpr std::array<std::string_view, 11> kStructuredNames = {"ebnf",
+                                                               "guided_choice",
+                                                               "guided_grammar",
+                                                               "guided_decoding_backend",
+                                                               "guided_json",
+                                                               "guided_regex",
+                                                               "regex",
+                                                               "guided_whitespace_pattern",
+                                                               "json_schema",
+                                                               "structural_tag",
+                                                               "structured_outputs"};
 
 }  // namespace
 
@@ -236,6 +272,19 @@ std::vector<std::string_view> body_fields(BodyKind kind) {
     case BodyKind::kPooling:
       add_pool(PoolKind::kPooling);
       break;
+    case BodyKind::kCohereEmbed:
+      add_pool(PoolKind::kCohereEmbed);
+      break;
+    case BodyKind::kTeiEmbed:
+    case BodyKind::kTeiEmbedAll:
+      add_pool(PoolKind::kTeiEmbed);
+      break;
+    case BodyKind::kTeiPredict:
+      add_pool(PoolKind::kTeiPredict);
+      break;
+    case BodyKind::kTeiSimilarity:
+      add_pool(PoolKind::kTeiSimilarity);
+      break;
   }
   std::ranges::sort(names);
   return names;
@@ -244,6 +293,30 @@ std::vector<std::string_view> body_fields(BodyKind kind) {
 bool is_refused_field(std::string_view field) {
   return std::ranges::binary_search(kRefused, field);
 }
+
+namespace {
+
+/// Of names that mean something else in Cohere's requests and text-embeddings-inference's.
+std::string_view dialect_schema(BodyKind kind, std::string_view field) {
+  if (field == "texts") {
+    return R"({"type":"array","minItems":1,"items":{"type":"string","minLength":1}})";
+  }
+  if (kind == BodyKind::kCohereEmbed && field == "truncate") {
+    return R"({"enum":["NONE","START","END",null]})";
+  }
+  if (kind == BodyKind::kCohereEmbed && field == "inputs") {
+    return R"({"type":"array","minItems":1,"items":{"type":"object","properties":{"content":{"type":"array","minItems":1,"items":{"type":"object","properties":{"type":{"const":"text"},"text":{"type":"string","minLength":1}},"required":["type","text"]}}},"required":["content"]}})";
+  }
+  if (kind == BodyKind::kTeiPredict && field == "inputs") {
+    return R"({"anyOf":[{"type":"string","minLength":1},{"type":"array","minItems":1,"items":{"type":"array","minItems":1,"maxItems":1,"items":{"type":"string","minLength":1}}}]})";
+  }
+  if (kind == BodyKind::kTeiSimilarity && field == "inputs") {
+    return R"({"type":"object","properties":{"source_sentence":{"type":"string","minLength":1},"sentences":{"type":"array","minItems":1,"items":{"type":"string","minLength":1}}},"required":["source_sentence","sentences"]})";
+  }
+  return {};
+}
+
+}  // namespace
 
 std::string_view field_schema(BodyKind kind, std::string_view field) {
   if (kind == BodyKind::kTokenize && field == "prompt") {
@@ -257,6 +330,11 @@ std::string_view field_schema(BodyKind kind, std::string_view field) {
   }
   if (kind == BodyKind::kCompletion && field == "max_tokens") {
     return R"({"type":["integer","null"],"minimum":0,"maximum":1048576})";
+  }
+  if (kind == BodyKind::kCohereEmbed || kind >= BodyKind::kTeiPredict) {
+    if (const std::string_view own = dialect_schema(kind, field); !own.empty()) {
+      return own;
+    }
   }
   const auto* const found = std::ranges::lower_bound(kSchemas, field, {}, &Schema::name);
   return found != kSchemas.end() && found->name == field ? found->json : std::string_view();

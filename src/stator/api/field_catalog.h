@@ -19,6 +19,11 @@ enum class BodyKind : uint8_t {
   kScore,
   kClassify,
   kPooling,
+  kCohereEmbed,
+  kTeiEmbed,
+  kTeiEmbedAll,
+  kTeiPredict,
+  kTeiSimilarity,
 };
 
 /// The root keys that the reader of such a body knows, sorted: the readers' own tables.

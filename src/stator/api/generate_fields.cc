@@ -138,6 +138,13 @@ void read_truncate_prompt_tokens(Reader& r, const Path& path) {
     r.in.violation(path, "must be -1 or at least 1");
   }
 }
+void read_truncation_side(Reader& r, const Path& path) {
+  const std::string_view side = r.in.string(path).value_or("left");
+  r.options.truncates_end = side == "right";
+  if (side != "left" && side != "right") {
+    r.in.violation(path, "must be left or right");
+  }
+}
 void read_data_parallel_rank(Reader& r, const Path& path) {
   r.root_dp_rank = r.in.integer<uint32_t>(path, 0, UINT32_MAX);
 }
@@ -284,6 +291,9 @@ void read_detokenize(Reader& r, const Path& path) {
 void read_prompt_logprobs(Reader& r, const Path& path) {
   r.options.prompt_logprobs = r.in.integer<uint32_t>(path, 0, kMaxTopLogprobs);
 }
+void read_return_token_ids(Reader& r, const Path& path) {
+  r.options.return_token_ids = r.in.boolean(path).value_or(false);
+}
 void read_return_tokens_as_ids(Reader& r, const Path& path) {
   r.options.return_tokens_as_token_ids = r.in.boolean(path).value_or(false);
 }
@@ -342,6 +352,7 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
     {"priority", read_priority},
     {"prompt_logprobs", read_prompt_logprobs},
     {"repetition_penalty", read_repetition_penalty},
+    {"return_token_ids", read_return_token_ids},
     {"return_tokens_as_token_ids", read_return_tokens_as_ids},
     {"seed", read_seed},
     {"service_tier", read_service_tier},
@@ -356,6 +367,7 @@ constexpr auto kFields = std::to_array<Field<Reader>>({
     {"top_k", read_top_k},
     {"top_p", read_top_p},
     {"truncate_prompt_tokens", read_truncate_prompt_tokens},
+    {"truncation_side", read_truncation_side},
     {"use_beam_search", read_use_beam_search},
     {"user", read_user},
 });

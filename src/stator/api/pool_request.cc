@@ -2,6 +2,7 @@
 #include "stator/api/pool_request.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -220,6 +221,165 @@ void read_truncation(PoolReader& r, const Path& path) {
     r.in.violation(path, "must be -1 or at least 1");
   }
 }
+
+// ---- Cohere
+
+void read_embedding_types(PoolReader& r, const Path& path) {
+  r.call.forms = {};
+  const auto names = r.in.strings(path).value_or(std::vector<std::string>());
+  for (const std::string& name : names) {
+    CohereForms& forms = r.call.forms;
+    bool* const form = name == "float"     ? &forms.as_float
+                       : name == "base64"  ? &forms.as_base64
+                       : name == "binary"  ? &forms.as_binary
+                       : name == "ubinary" ? &forms.as_ubinary
+                                           : nullptr;
+    if (form == nullptr) {
+      r.in.violation(path, "must be of float, base64, binary, ubinary");
+      return;
+    }
+    *form = true;
+  }
+}
+/// Without effect where models have no prompts by type; said to the client.
+void read_input_type(PoolReader& r, const Path& path) {
+  static constexpr auto kTypes = std::to_array<std::string_view>(
+      {"classification", "clustering", "image", "search_document", "search_query"});
+  const auto type = r.in.string(path);
+  if (!type) {
+    return;
+  }
+  if (std::ranges::find(kTypes, *type) == kTypes.end()) {
+    r.in.violation(path, fmt::format("is unsupported: Unsupported input_type {}: must be one of {}",
+                                     type->substr(0, 64), fmt::join(kTypes, ", ")));
+  } else {
+    r.call.ignored_fields.emplace_back("input_type");
+  }
+}
+void read_cohere_truncate(PoolReader& r, const Path& path) {
+  const std::string_view side = r.in.string(path).value_or("END");
+  r.call.truncates_begin = side == "START";
+  r.call.truncate_prompt_tokens = side == "NONE" ? std::nullopt : std::optional<int64_t>(-1);
+  if (side != "NONE" && side != "START" && side != "END") {
+    r.in.violation(path, "must be NONE, START or END");
+  }
+}
+/// "inputs": [{"content": [{"type": "text", "text": …}]}]: the texts of one are one.
+void read_contents(PoolReader& r, const Path& path) {
+  r.call.inputs.clear();
+  r.inputs_seen = r.in.array(path, [&](size_t, const Path& element) {
+    std::string text;
+    r.in.object(element, [&](std::string_view key, const Path& member) {
+      if (key != "content") {
+        r.in.skip();
+        return;
+      }
+      r.in.array(member, [&](size_t, const Path& part) {
+        r.in.object(part, [&](std::string_view name, const Path& inner) {
+          if (name == "text") {
+            text += r.in.string(inner).value_or("");
+          } else if (name == "type" && r.in.string(inner) != "text") {
+            r.in.violation(inner, "must be text: images are not embedded here");
+          } else if (name != "type") {
+            r.in.skip();
+          }
+        });
+      });
+    });
+    if (text.empty()) {
+      r.in.violation(element, "must have content with a text");
+    } else if (r.call.inputs.size() < kMaxPoolInputs) {
+      r.call.inputs.emplace_back(std::move(text));
+    }
+  });
+}
+void read_images(PoolReader& r, const Path& path) {
+  if (const auto value = r.in.any(path); value && *value != "[]") {
+    r.in.violation(path, "are not embedded here: send texts");
+  }
+}
+
+// ---- text-embeddings-inference
+
+void read_tei_truncate(PoolReader& r, const Path& path) {
+  r.call.truncate_prompt_tokens =
+      r.in.boolean(path) == true ? std::optional<int64_t>(-1) : std::nullopt;
+}
+void read_tei_direction(PoolReader& r, const Path& path) {
+  const std::string_view side = r.in.string(path).value_or("right");
+  r.call.truncates_begin = side == "Left" || side == "left";
+  if (!r.call.truncates_begin && side != "Right" && side != "right") {
+    r.in.violation(path, "must be Left or Right");
+  }
+}
+void read_raw_scores(PoolReader& r, const Path& path) {
+  r.call.activate = !r.in.boolean(path).value_or(false);
+}
+void read_tei_documents(PoolReader& r, const Path& path) {
+  r.call.in_tei_words = true;
+  read_inputs(r, path);
+}
+void read_tei_inputs(PoolReader& r, const Path& path) {
+  r.call.is_batch = r.in.peek() == json::Kind::kArray;
+  read_inputs(r, path);
+}
+/// A text, [text], or [[text], …]; [text, text] is a pair.
+void read_predict_inputs(PoolReader& r, const Path& path) {
+  r.call.inputs.clear();
+  r.call.is_batch = false;
+  r.inputs_seen = true;
+  if (r.in.peek() != json::Kind::kArray) {
+    add_element(r, r.in.peek(), path, r.call.inputs);
+    return;
+  }
+  const auto refuse_pair = [&](const Path& place) {
+    r.in.violation(place, "is a pair of texts: ask POST /rerank for pairs");
+  };
+  r.in.array(path, [&](size_t index, const Path& element) {
+    if (r.in.peek() != json::Kind::kArray) {
+      add_element(r, r.in.peek(), element, r.call.inputs);
+      if (index > 0) {
+        refuse_pair(path);
+      }
+      return;
+    }
+    r.call.is_batch = true;
+    r.in.array(element, [&](size_t inner, const Path& text) {
+      add_element(r, r.in.peek(), text, r.call.inputs);
+      if (inner > 0) {
+        refuse_pair(element);
+      }
+    });
+  });
+  if (r.call.inputs.size() > kMaxPoolInputs) {
+    r.in.violation(path, fmt::format("must have at most {} texts", kMaxPoolInputs));
+  }
+}
+/// "inputs": {"source_sentence", "sentences"}
+void read_similarity_inputs(PoolReader& r, const Path& path) {
+  r.in.object(path, [&](std::string_view key, const Path& member) {
+    if (key == "source_sentence") {
+      read_query(r, member);
+    } else if (key == "sentences") {
+      read_inputs(r, member);
+    } else {
+      r.in.skip();
+    }
+  });
+}
+void read_similarity_parameters(PoolReader& r, const Path& path) {
+  r.in.object(path, [&](std::string_view key, const Path& member) {
+    if (key == "truncate") {
+      read_tei_truncate(r, member);
+    } else if (key == "truncation_direction") {
+      read_tei_direction(r, member);
+    } else {
+      r.call.ignored_fields.emplace_back("parameters." + std::string(key.substr(0, 40)));
+      r.in.skip();
+    }
+  });
+}
+
 /// A label for the client's own books.
 void read_user(PoolReader& r, const Path& path) {
   r.in.has_string(path);
@@ -274,13 +434,59 @@ constexpr auto kRerankFields = std::to_array<PoolField>({
     {"model", read_model},
     {"priority", read_priority},
     {"query", read_query},
+    {"raw_scores", read_raw_scores},
     {"return_documents", read_return_documents},
+    {"return_text", read_return_documents},
+    {"texts", read_tei_documents},
     {"top_n", read_top_n},
+    {"truncate", read_tei_truncate},
     {"truncate_prompt_tokens", read_truncation},
+    {"truncation_direction", read_tei_direction},
     {"use_activation", read_activation},
     {"user", read_user},
 });
 static_assert(is_sorted_table<PoolReader>(kRerankFields));
+
+constexpr auto kCohereFields = std::to_array<PoolField>({
+    {"embedding_types", read_embedding_types},
+    {"images", read_images},
+    {"input_type", read_input_type},
+    {"inputs", read_contents},
+    {"max_tokens", read_max_tokens_per_document},
+    {"model", read_model},
+    {"output_dimension", read_dimensions},
+    {"priority", read_priority},
+    {"texts", read_inputs},
+    {"truncate", read_cohere_truncate},
+});
+static_assert(is_sorted_table<PoolReader>(kCohereFields));
+
+constexpr auto kTeiEmbedFields = std::to_array<PoolField>({
+    {"add_special_tokens", read_add_special_tokens},
+    {"dimensions", read_dimensions},
+    {"inputs", read_tei_inputs},
+    {"model", read_model},
+    {"normalize", read_activation},
+    {"truncate", read_tei_truncate},
+    {"truncation_direction", read_tei_direction},
+});
+static_assert(is_sorted_table<PoolReader>(kTeiEmbedFields));
+
+constexpr auto kTeiPredictFields = std::to_array<PoolField>({
+    {"inputs", read_predict_inputs},
+    {"model", read_model},
+    {"raw_scores", read_raw_scores},
+    {"truncate", read_tei_truncate},
+    {"truncation_direction", read_tei_direction},
+});
+static_assert(is_sorted_table<PoolReader>(kTeiPredictFields));
+
+constexpr auto kTeiSimilarityFields = std::to_array<PoolField>({
+    {"inputs", read_similarity_inputs},
+    {"model", read_model},
+    {"parameters", read_similarity_parameters},
+});
+static_assert(is_sorted_table<PoolReader>(kTeiSimilarityFields));
 
 constexpr auto kScoreFields = std::to_array<PoolField>({
     {"activation", read_activation},
@@ -308,13 +514,29 @@ std::span<const PoolField> table_of(PoolKind kind) {
       return kScoreFields;
     case PoolKind::kPooling:
       return kPoolingFields;
-    default:
-      return kTextFields;
+    case PoolKind::kCohereEmbed:
+      return kCohereFields;
+    case PoolKind::kTeiEmbed:
+    case PoolKind::kTeiEmbedAll:
+      return kTeiEmbedFields;
+    case PoolKind::kTeiPredict:
+      return kTeiPredictFields;
+    case PoolKind::kTeiSimilarity:
+      return kTeiSimilarityFields;
+    case PoolKind::kEmbeddings:
+    case PoolKind::kClassify:
+      break;
   }
+  return kTextFields;
 }
 
 bool may_be_chat(PoolKind kind) {
-  return kind != PoolKind::kRerank && kind != PoolKind::kScore;
+  return kind == PoolKind::kEmbeddings || kind == PoolKind::kClassify || kind == PoolKind::kPooling;
+}
+
+/// Compares what `queries` has with what `inputs` has.
+bool has_queries(PoolKind kind) {
+  return kind == PoolKind::kRerank || kind == PoolKind::kScore || kind == PoolKind::kTeiSimilarity;
 }
 
 // ---- rules between fields
@@ -330,11 +552,12 @@ void check_texts(PoolReader& r) {
     return;
   }
   const bool ranks = kind == PoolKind::kRerank;
-  if (!r.queries_seen) {
-    r.in.violation(Path(ranks ? "query" : "text_1"), "is required", Rank::kRequired);
+  const PoolFieldNames names = field_names(kind);
+  if (has_queries(kind) && !r.queries_seen) {
+    r.in.violation(Path(names.queries), "is required", Rank::kRequired);
   }
   if (!r.inputs_seen) {
-    r.in.violation(Path(ranks ? "documents" : "text_2"), "is required", Rank::kRequired);
+    r.in.violation(Path(names.inputs), "is required", Rank::kRequired);
   }
   const size_t first = r.call.queries.size();
   const size_t second = r.call.inputs.size();
@@ -363,6 +586,10 @@ ApiStatus read_pool_call(FieldReader& in, PoolCall& call, const ParseLimits& lim
   check_ignored(in, call.ignored_fields, limits);
   check_model(in, call.model, limits);
   check_texts(r);
+  CohereForms& forms = call.forms;
+  if (!forms.as_base64 && !forms.as_binary && !forms.as_ubinary) {
+    forms.as_float = true;
+  }
   if (!chat.messages_json.empty()) {
     finish_chat_input(r.chat);
     call.chat = std::move(chat);
@@ -372,9 +599,34 @@ ApiStatus read_pool_call(FieldReader& in, PoolCall& call, const ParseLimits& lim
 
 }  // namespace
 
+PoolFieldNames field_names(PoolKind kind) {
+  switch (kind) {
+    case PoolKind::kRerank:
+      return {"query", "documents"};
+    case PoolKind::kScore:
+      return {"text_1", "text_2"};
+    case PoolKind::kTeiSimilarity:
+      return {"inputs.source_sentence", "inputs.sentences"};
+    case PoolKind::kCohereEmbed:
+      return {"", "texts"};
+    case PoolKind::kTeiEmbed:
+    case PoolKind::kTeiEmbedAll:
+    case PoolKind::kTeiPredict:
+      return {"", "inputs"};
+    case PoolKind::kEmbeddings:
+    case PoolKind::kClassify:
+    case PoolKind::kPooling:
+      break;
+  }
+  return {"", "input"};
+}
+
 ApiResult<PoolCall> parse_pool_call(std::string& body, PoolKind kind, const ParseLimits& limits) {
   return parse_body<PoolCall>(body, limits, [&](FieldReader& in, PoolCall& call, JsonRepair) {
     call.kind = kind;
+    if (kind == PoolKind::kCohereEmbed) {
+      call.truncate_prompt_tokens = -1;  // Cohere's default: END
+    }
     return read_pool_call(in, call, limits);
   });
 }

@@ -16,9 +16,22 @@
 namespace stator::api {
 
 // Requests that generate nothing: POST /v1/embeddings, /rerank (Jina's, Cohere's and vLLM's
-// shapes), /score, /classify and /pooling (vLLM's). docs/reference/embeddings.md lists the fields.
+// shapes), /score, /classify and /pooling (vLLM's), /v2/embed (Cohere's), /embed, /embed_all,
+// /predict and /similarity (text-embeddings-inference's). docs/reference/embeddings.md lists the
+// fields.
 
-enum class PoolKind : uint8_t { kEmbeddings, kRerank, kScore, kClassify, kPooling };
+enum class PoolKind : uint8_t {
+  kEmbeddings,
+  kRerank,
+  kScore,
+  kClassify,
+  kPooling,
+  kCohereEmbed,
+  kTeiEmbed,
+  kTeiEmbedAll,
+  kTeiPredict,
+  kTeiSimilarity,
+};
 
 inline constexpr size_t kMaxPoolInputs = 2048;        ///< of one request; OpenAI's own limit
 inline constexpr size_t kMaxRerankDocuments = 10000;  ///< Cohere's
@@ -33,6 +46,14 @@ enum class PoolEncoding : uint8_t {
   kBase64,     ///< little-endian f32 in base64
   kBytes,      ///< the body is little-endian f32, a header `metadata` says what is where
   kBytesOnly,  ///< the same without the header
+};
+
+/// Forms of one vector in Cohere's answers, as a set.
+struct CohereForms {
+  bool as_float = false;
+  bool as_base64 = false;  ///< of little-endian f32
+  bool as_binary = false;  ///< signs, eight to a byte, which is signed
+  bool as_ubinary = false;
 };
 
 struct PoolCall {
@@ -55,12 +76,23 @@ struct PoolCall {
   std::optional<uint32_t> top_n;
   std::optional<bool> return_documents;
   std::string task;  ///< of pooling, by name; empty: the model's own
+  CohereForms forms;
+  bool in_tei_words = false;     ///< of rerank: text-embeddings-inference asks
+  bool is_batch = true;          ///< false: one text, answered without a list around it
+  bool truncates_begin = false;  ///< what is cut off is the beginning
   int32_t priority = 0;
   std::vector<std::string> ignored_fields;
 };
 
 /// Errors as parse_chat_request: 400 that names the field; never 501, which makes SDKs try again.
 ApiResult<PoolCall> parse_pool_call(std::string& body, PoolKind kind, const ParseLimits& limits);
+
+/// Where the texts stand.
+struct PoolFieldNames {
+  std::string_view queries;  ///< empty: there are none
+  std::string_view inputs;
+};
+PoolFieldNames field_names(PoolKind kind);
 
 /// Root keys that requests of this kind may have, sorted.
 std::vector<std::string_view> pool_fields(PoolKind kind);

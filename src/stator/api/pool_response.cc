@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "stator/json/writer.h"
 
@@ -191,6 +192,110 @@ void append_ranking(std::string& out, const PoolFrame& frame,
   }
   json.end_array();
   json.end_object();
+}
+
+void append_tei_ranking(std::string& out, std::span<const RankedDocument> documents) {
+  json::Writer json(out);
+  json.begin_array();
+  for (const RankedDocument& document : documents) {
+    json.begin_object().key("index").value(document.index);
+    if (document.text) {
+      json.key("text").value(*document.text);
+    }
+    json.key("score").value(document.score).end_object();
+  }
+  json.end_array();
+}
+
+void append_vectors(std::string& out, std::span<const PoolRow> rows) {
+  reserve(out, rows, PoolEncoding::kFloat);
+  json::Writer json(out);
+  json.begin_array();
+  for (const PoolRow& row : rows) {
+    write_row(out, json, row, PoolEncoding::kFloat);
+  }
+  json.end_array();
+}
+
+void append_predictions(std::string& out, std::span<const PoolRow> rows,
+                        std::span<const std::string> labels, bool is_batch) {
+  json::Writer json(out);
+  if (is_batch) {
+    json.begin_array();
+  }
+  std::vector<size_t> order;
+  for (const PoolRow& row : rows) {
+    order.resize(row.values.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::sort(order, [&](size_t a, size_t b) {
+      return row.values[a] != row.values[b] ? row.values[a] > row.values[b] : a < b;
+    });
+    json.begin_array();
+    for (const size_t at : order) {
+      json.begin_object().key("score").value(row.values[at]).key("label");
+      json.value(at < labels.size() ? labels[at] : "LABEL_" + std::to_string(at)).end_object();
+    }
+    json.end_array();
+  }
+  if (is_batch) {
+    json.end_array();
+  }
+}
+
+void append_numbers(std::string& out, std::span<const float> numbers) {
+  json::Writer json(out);
+  write_numbers(json, numbers);
+}
+
+namespace {
+
+/// Eight numbers to a byte, the first one the highest bit: whether they are above 0.
+void write_signs(json::Writer& json, std::span<const float> values, bool is_signed) {
+  json.begin_array();
+  for (size_t at = 0; at < values.size(); at += 8) {
+    int bits = 0;
+    for (size_t i = 0; i < 8; ++i) {
+      bits = bits << 1 | (at + i < values.size() && values[at + i] > 0 ? 1 : 0);
+    }
+    json.value(is_signed ? bits - 128 : bits);
+  }
+  json.end_array();
+}
+
+}  // namespace
+
+void append_cohere_embeddings(std::string& out, const PoolFrame& frame,
+                              std::span<const PoolRow> rows, const CohereAnswer& answer) {
+  reserve(out, rows, PoolEncoding::kFloat);
+  json::Writer json(out);
+  json.begin_object().key("id").value(frame.identity.id).key("embeddings").begin_object();
+  const auto write_all = [&](std::string_view name, bool wanted, const auto& write) {
+    if (!wanted) {
+      return;
+    }
+    json.key(name).begin_array();
+    for (const PoolRow& row : rows) {
+      write(row);
+    }
+    json.end_array();
+  };
+  write_all("float", answer.forms.as_float,
+            [&](const PoolRow& row) { write_row(out, json, row, PoolEncoding::kFloat); });
+  write_all("base64", answer.forms.as_base64,
+            [&](const PoolRow& row) { write_row(out, json, row, PoolEncoding::kBase64); });
+  write_all("binary", answer.forms.as_binary,
+            [&](const PoolRow& row) { write_signs(json, row.values, true); });
+  write_all("ubinary", answer.forms.as_ubinary,
+            [&](const PoolRow& row) { write_signs(json, row.values, false); });
+  json.end_object().key("texts").begin_array();
+  for (const std::string_view text : answer.texts) {
+    json.value(text);
+  }
+  json.end_array().key("meta").begin_object();
+  json.key("api_version").raw(R"({"version":"2"})");
+  json.key("billed_units").begin_object();
+  json.key("input_tokens").value(frame.prompt_tokens).key("image_tokens").value(0).end_object();
+  json.end_object().key("response_type").value("embeddings_by_type").end_object();
 }
 
 void append_binary(std::string& out, std::span<const PoolRow> rows) {

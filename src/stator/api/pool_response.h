@@ -50,6 +50,26 @@ struct RankedDocument {
 void append_ranking(std::string& out, const PoolFrame& frame,
                     std::span<const RankedDocument> documents);
 
+// Of text-embeddings-inference.
+/// [{"index","score"[,"text"]}]
+void append_tei_ranking(std::string& out, std::span<const RankedDocument> documents);
+/// [[…],…], of matrices [[[…],…],…]
+void append_vectors(std::string& out, std::span<const PoolRow> rows);
+/// [{"score","label"},…], the likeliest first, in a list where it is a batch; a class without a
+/// label is called by its number.
+void append_predictions(std::string& out, std::span<const PoolRow> rows,
+                        std::span<const std::string> labels, bool is_batch);
+/// […]
+void append_numbers(std::string& out, std::span<const float> numbers);
+
+struct CohereAnswer {
+  CohereForms forms;
+  std::span<const std::string_view> texts;
+};
+/// Cohere's: {"id","embeddings":{"float":[…],…},"texts","meta","response_type"}
+void append_cohere_embeddings(std::string& out, const PoolFrame& frame,
+                              std::span<const PoolRow> rows, const CohereAnswer& answer);
+
 /// The numbers themselves, little-endian f32.
 void append_binary(std::string& out, std::span<const PoolRow> rows);
 /// What stands in the header `metadata` of such an answer: JSON without line breaks.

@@ -17,7 +17,8 @@ ApiStatus check_ids(std::span<const TokenId> ids, uint32_t vocab_size, std::stri
     return {};
   }
   return validation_error(std::string(param),
-                          fmt::format("{} has token id {}, but the model's vocabulary ends at {}",
+                          fmt::format("{} has token id {}, which is out of vocabulary: the "
+                                      "model's vocabulary ends at {}",
                                       param, *bad, vocab_size - 1));
 }
 

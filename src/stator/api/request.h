@@ -132,16 +132,19 @@ struct GenerateOptions {
   std::optional<bool> add_special_tokens;
   /// Only so many tokens at the prompt's end are kept; -1: as many as fit into the context.
   std::optional<int32_t> truncate_prompt_tokens;
+  bool truncates_end = false;               ///< those at its beginning are kept
   std::optional<bool> skip_special_tokens;  ///< default true, unless a parser's markers are special
   bool return_tokens_as_token_ids = false;
-  bool detokenize = true;  ///< false: the answer is token ids (nvext.completion_token_ids)
+  bool return_token_ids = false;  ///< those of the prompt and of the answer stand beside the text
+  bool detokenize = true;         ///< false: the answer is token ids (nvext.completion_token_ids)
   /// Alternatives per token of the prompt whose log-probabilities are told, 0 … kMaxTopLogprobs.
   std::optional<uint32_t> prompt_logprobs;
   /// The shape the output must have. Only present when ParseLimits::guided_decoding is on.
   std::optional<structured::StructuredOutput> structured_output;
 
-  std::string user;        ///< empty = not given
-  std::string cache_salt;  ///< nvext.cache_salt, else the root's; empty = none
+  std::string user;               ///< empty = not given
+  std::string cache_salt;         ///< nvext.cache_salt, else the root's; empty = none
+  bool include_reasoning = true;  ///< of chats: the client wants to see the model's reasoning
   Nvext nvext;
 
   /// Root keys nobody knows, in order, for the header x-stator-ignored-fields. At most
@@ -173,6 +176,7 @@ struct ChatInput {
   std::string chat_template_kwargs_json;  ///< object; alias chat_template_args
   std::string thinking_json;     ///< `true`, `false` or {"type":"enabled"|"disabled"|"adaptive"}
   std::string reasoning_effort;  ///< empty = not given
+  std::string default_thinking;  ///< "enabled", "disabled": where the request does not say
   bool add_generation_prompt = true;  ///< false by default when continue_final_message is on
   bool continue_final_message = false;
 };

@@ -83,6 +83,7 @@ struct ResponseOptions {
   bool include_usage = false;  ///< streams: "usage":null in chunks and one usage chunk at the end
   bool continuous_usage_stats = false;  ///< streams: running usage in every chunk that is given one
   bool tokens_as_token_ids = false;     ///< logprobs print "token_id:<id>"
+  bool token_ids = false;               ///< choices have token_ids, and prompts prompt_token_ids
   std::string_view reasoning_field = "reasoning_content";
 };
 

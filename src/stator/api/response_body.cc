@@ -55,6 +55,9 @@ void write_tail(json::Writer& json, const BodyFrame& frame) {
   if (!frame.prompt_logprobs_json.empty()) {
     json.key("prompt_logprobs").raw(frame.prompt_logprobs_json);
   }
+  if (!frame.prompt_token_ids.empty()) {
+    write_token_ids(json.key("prompt_token_ids"), frame.prompt_token_ids);
+  }
   if (!frame.nvext_json.empty()) {
     json.key("nvext").raw(frame.nvext_json);
   }
@@ -66,14 +69,6 @@ void write_if(json::Writer& json, std::string_view key, const std::optional<Numb
   if (number) {
     json.key(key).value(*number);
   }
-}
-
-void write_token_ids(json::Writer& json, std::span<const TokenId> ids) {
-  json.begin_array();
-  for (const TokenId id : ids) {
-    json.value(id);
-  }
-  json.end_array();
 }
 
 void write_workers(json::Writer& json, const NvextResponse::Workers& workers) {
@@ -104,6 +99,7 @@ void write_model(json::Writer& json, const ModelEntry& model) {
   json.key("object").value("model");
   json.key("created").value(model.created_s);
   json.key("owned_by").value(model.owned_by);
+  json.key("root").value(model.root.empty() ? model.id : model.root);
   if (!model.parent.empty()) {
     json.key("parent").value(model.parent);
   }
@@ -141,6 +137,9 @@ void append_chat_completion(std::string& out, const BodyFrame& frame,
     write_finish(json, choice.finish);
     json.key("logprobs");
     write_chat_logprobs(json, choice.logprobs, frame.options);
+    if (frame.options.token_ids) {
+      write_token_ids(json.key("token_ids"), choice.token_ids);
+    }
     json.end_object();
   }
   write_tail(json, frame);
@@ -161,6 +160,10 @@ void append_text_completion(std::string& out, const BodyFrame& frame,
     write_completion_logprobs(json, choice.logprobs, frame.options);
     if (!choice.prompt_logprobs_json.empty()) {
       json.key("prompt_logprobs").raw(choice.prompt_logprobs_json);
+    }
+    if (frame.options.token_ids) {
+      write_token_ids(json.key("token_ids"), choice.token_ids);
+      write_token_ids(json.key("prompt_token_ids"), choice.prompt_token_ids);
     }
     json.end_object();
   }
@@ -249,12 +252,15 @@ void append_tokenize_response(std::string& out, const TokenizeResult& result) {
   json.key("max_model_len").value(result.max_model_len);
   json.key("tokens");
   write_token_ids(json, result.tokens);
+  json.key("token_strs");
   if (result.token_strs) {
-    json.key("token_strs").begin_array();
+    json.begin_array();
     for (const std::string& text : *result.token_strs) {
       json.value(text);
     }
     json.end_array();
+  } else {
+    json.null();
   }
   json.end_object();
 }

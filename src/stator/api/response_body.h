@@ -22,6 +22,7 @@ struct ChatChoice {
   std::span<const ToolCall> tool_calls;
   ChoiceFinish finish = ChoiceFinish::kStop;
   Logprobs logprobs;
+  std::span<const TokenId> token_ids{};  ///< for ResponseOptions::token_ids
 };
 
 struct CompletionChoice {
@@ -29,7 +30,9 @@ struct CompletionChoice {
   std::string_view text;
   ChoiceFinish finish = ChoiceFinish::kStop;
   Logprobs logprobs;
-  std::string_view prompt_logprobs_json;  ///< as in BodyFrame, of its prompt
+  std::string_view prompt_logprobs_json;        ///< as in BodyFrame, of its prompt
+  std::span<const TokenId> token_ids{};         ///< as in ChatChoice
+  std::span<const TokenId> prompt_token_ids{};  ///< of its prompt
 };
 
 /// What stands around the choices.
@@ -40,6 +43,7 @@ struct BodyFrame {
   std::string_view nvext_json;  ///< ready-made object (see NvextResponse); empty = none
   /// Of a chat: ready-made array (see append_prompt_logprobs); empty = none.
   std::string_view prompt_logprobs_json{};
+  std::span<const TokenId> prompt_token_ids{};  ///< of a chat, for ResponseOptions::token_ids
 };
 
 void append_chat_completion(std::string& out, const BodyFrame& frame,
@@ -92,6 +96,7 @@ void append_nvext(std::string& out, const NvextResponse& nvext);
 
 struct ModelEntry {
   std::string_view id;
+  std::string_view root{};    ///< what an alias stands for, or where the model is from
   std::string_view parent{};  ///< an adapter's base model; empty: it is none
   int64_t created_s = 0;      ///< when it was registered
   std::string_view owned_by = "nvidia";
@@ -109,7 +114,7 @@ struct TokenizeResult {
   std::optional<std::span<const std::string>> token_strs;
 };
 
-/// {"count","max_model_len","tokens"[,"token_strs"]}
+/// {"count","max_model_len","tokens","token_strs"}, the last one null if nobody asked for it
 void append_tokenize_response(std::string& out, const TokenizeResult& result);
 /// {"prompt"}
 void append_detokenize_response(std::string& out, std::string_view prompt);

@@ -60,6 +60,14 @@ void write_top_map(json::Writer& json, const LogprobEntry& entry, const Response
 
 }  // namespace
 
+void write_token_ids(json::Writer& json, std::span<const TokenId> ids) {
+  json.begin_array();
+  for (const TokenId id : ids) {
+    json.value(id);
+  }
+  json.end_array();
+}
+
 void write_usage(json::Writer& json, const Usage& usage) {
   json.begin_object();
   json.key("prompt_tokens").value(usage.prompt_tokens);

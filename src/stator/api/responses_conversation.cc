@@ -270,6 +270,7 @@ struct ItemReader {
     std::string_view source;  // image_url or input_audio
     std::string_view file_data;
     bool has_source = false;
+    bool has_file = false;  // file_data, file_id or file_url
   };
 
   bool read_part(FieldReader& reader, const Path& path, ContentParts& parts) {
@@ -285,6 +286,9 @@ struct ItemReader {
         string_of(reader, member, members.detail);
       } else if (key == "file_data") {
         string_of(reader, member, members.file_data);
+        members.has_file = true;
+      } else if (key == "file_id" || key == "file_url") {
+        members.has_file = reader.string(member).has_value() || members.has_file;
       } else if (key == "image_url" || key == "input_audio") {
         members.source = reader.any(member).value_or(std::string_view());
         if (!members.source.empty()) {
@@ -325,7 +329,13 @@ struct ItemReader {
              .path = path.text()});
         return true;
       }
-      in.violation(path, "is a file that is no image: send its text, or images of its pages");
+      if (members.has_file) {
+        in.unsupported(path,
+                       "is a file that is no image: file input content is not supported, send its "
+                       "text, or images of its pages");
+      } else {
+        in.violation(path, "requires exactly one of file_data, file_id, or file_url");
+      }
       return false;
     }
     const std::string_view text = type.kind == PartKind::kText ? members.text : members.refusal;
@@ -341,6 +351,15 @@ struct ItemReader {
   bool take_medium(const Path& path, std::string_view type, const PartMembers& members,
                    ContentParts& parts) {
     const std::string_view name = media_member_of(type);
+    if (type == "input_image" && !members.has_source) {
+      if (members.has_file) {
+        in.unsupported(path,
+                       "is an image input by file_id, which is not supported: send image_url");
+      } else {
+        in.violation(path, "requires file_id or image_url");
+      }
+      return false;
+    }
     if (name.empty() || !members.has_source) {
       in.violation(name.empty() ? Path(path, "type") : Path(path, name),
                    name.empty() ? fmt::format("is \"{}\", which is not supported", type)

@@ -14,14 +14,6 @@ namespace {
 
 using Reader = ResponsesReader;
 
-bool is_tool_name(std::string_view name) {
-  const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-' || c == '.' || c == ':';
-  };
-  return !name.empty() && name.size() <= kMaxToolNameBytes && std::ranges::all_of(name, allowed);
-}
-
 /// One tool's members as they stand in the text.
 struct Tool {
   std::string type;
@@ -61,10 +53,7 @@ void read_tool_members(FieldReader& in, const Path& path, Tool& tool) {
 void add_function(Reader& r, const Path& path, const Tool& tool, std::string_view space) {
   if (!is_tool_name(tool.name)) {
     r.in.violation(Path(path, "name"),
-                   tool.name.empty()
-                       ? std::string("is required")
-                       : fmt::format("must have 1 to {} characters of A-Z a-z 0-9 _ - . :",
-                                     kMaxToolNameBytes));
+                   tool.name.empty() ? std::string("is required") : tool_name_rule(tool.name));
     return;
   }
   std::string name = tool.name;

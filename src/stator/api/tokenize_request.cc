@@ -26,12 +26,20 @@ void read_prompt(TokenizeReader& r, const Path& path) {
 void read_add_special_tokens(TokenizeReader& r, const Path& path) {
   r.add_special_tokens = r.in.boolean(path);
 }
+void read_unsupported(TokenizeReader& r, const Path& path) {
+  const auto value = r.in.any(path);
+  if (value && *value != "{}") {
+    r.in.unsupported(path, "is not supported");
+  }
+}
 void read_return_token_strs(TokenizeReader& r, const Path& path) {
   r.request.return_token_strs = r.in.boolean(path).value_or(false);
 }
 
 constexpr auto kTokenizeFields = std::to_array<Field<TokenizeReader>>({
     {"add_special_tokens", read_add_special_tokens},
+    {"media_io_kwargs", read_unsupported},
+    {"mm_processor_kwargs", read_unsupported},
     {"model", read_model},
     {"prompt", read_prompt},
     {"return_token_strs", read_return_token_strs},
@@ -54,7 +62,9 @@ ApiStatus read_tokenize_request(FieldReader& in, TokenizeRequest& request,
   check_model(in, request.model, limits);
   const bool has_messages = !request.chat.messages_json.empty();
   if (request.prompt.has_value() == has_messages) {
-    in.violation(Path("prompt"), "or messages is required, not both", Rank::kRequired);
+    in.violation(Path("prompt"),
+                 "or messages is required: a text as `prompt` or a chat as `messages`, not both",
+                 Rank::kRequired);
   }
   finish_chat_input(r.input);
   request.add_special_tokens = r.add_special_tokens.value_or(!has_messages);

@@ -34,7 +34,8 @@ class StreamAnswer final : public Answer {
     ChoiceState& state = choices_[piece.choice];
     const bool opens_chat = spec_.endpoint == Endpoint::kChat && !state.role_sent;
     const bool visible = !piece.text.empty() || !piece.reasoning.empty() || piece.call != nullptr ||
-                         piece.finish != api::ChoiceFinish::kNone || !piece.nvext_json.empty();
+                         piece.finish != api::ChoiceFinish::kNone || !piece.nvext_json.empty() ||
+                         (spec_.options.token_ids && !piece.tokens.empty());
     if (!visible && !opens_chat) {
       hold_logprobs(state, piece.logprobs);
       return false;
@@ -50,11 +51,22 @@ class StreamAnswer final : public Answer {
       logprobs = views.entries();
     }
     std::string& out = scratch();
-    append(out, piece, logprobs);
+    append(out, piece, logprobs, {});
     send(out);
     state.role_sent = true;
     state.held_logprobs.clear();
     return true;
+  }
+
+  void add_prompt_tokens(uint32_t choice, uint32_t /*prompt*/,
+                         std::span<const TokenId> tokens) override {
+    if (spec_.endpoint == Endpoint::kChat && std::exchange(prompt_shown_, true)) {
+      return;  // it is the same for all choices
+    }
+    std::string& out = scratch();
+    append(out, {.choice = choice}, {}, tokens);
+    send(out);
+    choices_[choice].role_sent = true;
   }
 
   void annotate(std::string_view name, std::string_view json) override {
@@ -118,14 +130,18 @@ class StreamAnswer final : public Answer {
     }
   }
 
-  void append(std::string& out, const AnswerPiece& piece, const api::Logprobs& logprobs) const {
+  void append(std::string& out, const AnswerPiece& piece, const api::Logprobs& logprobs,
+              std::span<const TokenId> prompt_tokens) const {
+    const auto tokens = spec_.options.token_ids ? piece.tokens : std::span<const TokenId>();
     if (const auto* completion = std::get_if<api::CompletionChunkEncoder>(&encoder_)) {
       completion->append_delta(out, {.index = piece.choice,
                                      .text = piece.text,
                                      .finish = piece.finish,
                                      .logprobs = logprobs,
                                      .usage = piece.usage,
-                                     .nvext_json = piece.nvext_json});
+                                     .nvext_json = piece.nvext_json,
+                                     .token_ids = tokens,
+                                     .prompt_token_ids = prompt_tokens});
       return;
     }
     api::ChatDelta delta{.index = piece.choice,
@@ -135,7 +151,9 @@ class StreamAnswer final : public Answer {
                          .finish = piece.finish,
                          .logprobs = logprobs,
                          .usage = piece.usage,
-                         .nvext_json = piece.nvext_json};
+                         .nvext_json = piece.nvext_json,
+                         .token_ids = tokens,
+                         .prompt_token_ids = prompt_tokens};
     if (piece.call != nullptr) {
       delta.tool_calls = std::span(piece.call, 1);
     }
@@ -162,6 +180,7 @@ class StreamAnswer final : public Answer {
   Encoder encoder_;
   std::vector<ChoiceState> choices_;
   bool started_ = false;
+  bool prompt_shown_ = false;  ///< its tokens, of a chat
 };
 
 /// Everything that a body is written from. Shared by the answer and whoever writes it, and touched
@@ -189,8 +208,23 @@ class CollectedAnswer {
         bytes_ += (1 + entry.top.size()) * kLogprobBytes;
       }
     }
+    if (spec_.options.token_ids) {
+      state.tokens.insert(state.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+      bytes_ += piece.tokens.size() * kTokenIdBytes;
+    }
     if (piece.finish != api::ChoiceFinish::kNone) {
       state.finish = piece.finish;
+    }
+    lease_.resize(bytes_);
+  }
+
+  void add_prompt_tokens(uint32_t prompt, std::span<const TokenId> tokens) {
+    if (prompt_tokens_.size() <= prompt) {
+      prompt_tokens_.resize(prompt + 1);
+    }
+    if (prompt_tokens_[prompt].empty()) {
+      prompt_tokens_[prompt].assign(tokens.begin(), tokens.end());
+      bytes_ += tokens.size() * kTokenIdBytes;
     }
     lease_.resize(bytes_);
   }
@@ -224,7 +258,8 @@ class CollectedAnswer {
                                .nvext_json = nvext_json,
                                .prompt_logprobs_json = spec_.endpoint == Endpoint::kChat
                                                            ? prompt_logprobs_of(0)
-                                                           : std::string_view()};
+                                                           : std::string_view(),
+                               .prompt_token_ids = prompt_tokens_of(0)};
     std::vector<ChoiceState> choices = std::exchange(choices_, {});
     std::vector<LogprobViews> views;
     views.reserve(choices.size());
@@ -249,6 +284,7 @@ class CollectedAnswer {
   // A log-probability in a chat's body, {"token":"…","logprob":-1.2345678,"bytes":[…]}, and the
   // view that it is written from.
   static constexpr size_t kLogprobBytes = 96;
+  static constexpr size_t kTokenIdBytes = 8;  // and the comma
   static constexpr size_t kFrameBytes = 1024;
 
   struct Call {
@@ -262,6 +298,7 @@ class CollectedAnswer {
     std::vector<Call> calls;
     std::vector<api::ToolCall> call_views;  ///< of `calls`, made at the end
     std::vector<inference::TokenLogprobs> logprobs;
+    std::vector<TokenId> tokens;
     api::ChoiceFinish finish = api::ChoiceFinish::kStop;
   };
 
@@ -279,6 +316,10 @@ class CollectedAnswer {
     return prompt < prompt_logprobs_.size() ? prompt_logprobs_[prompt] : std::string_view();
   }
 
+  std::span<const TokenId> prompt_tokens_of(size_t prompt) const {
+    return prompt < prompt_tokens_.size() ? prompt_tokens_[prompt] : std::span<const TokenId>();
+  }
+
   template <typename Choice>
   std::vector<Choice> make_choices(const std::vector<ChoiceState>& choices,
                                    const std::vector<LogprobViews>& views) const {
@@ -292,7 +333,9 @@ class CollectedAnswer {
       } else {
         out[i].text = choices[i].text;
         out[i].prompt_logprobs_json = prompt_logprobs_of(i / spec_.choices_per_prompt);
+        out[i].prompt_token_ids = prompt_tokens_of(i / spec_.choices_per_prompt);
       }
+      out[i].token_ids = choices[i].tokens;
       out[i].finish = choices[i].finish;
       if (spec_.logprobs) {
         out[i].logprobs = views[i].entries();
@@ -306,7 +349,8 @@ class CollectedAnswer {
   net::ByteLease lease_;
   size_t bytes_ = 0;
   std::vector<ChoiceState> choices_;
-  std::vector<std::string> prompt_logprobs_;  ///< per prompt; empty: not asked for
+  std::vector<std::string> prompt_logprobs_;         ///< per prompt; empty: not asked for
+  std::vector<std::vector<TokenId>> prompt_tokens_;  ///< the same
 };
 
 class UnaryAnswer final : public Answer {
@@ -325,6 +369,10 @@ class UnaryAnswer final : public Answer {
 
   void add_prompt_logprobs(uint32_t prompt, std::string json) override {
     collected_->add_prompt_logprobs(prompt, std::move(json));
+  }
+  void add_prompt_tokens(uint32_t /*choice*/, uint32_t prompt,
+                         std::span<const TokenId> tokens) override {
+    collected_->add_prompt_tokens(prompt, tokens);
   }
   void keep(std::span<const uint32_t> choices) override { collected_->keep(choices); }
 

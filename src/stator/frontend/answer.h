@@ -72,7 +72,8 @@ struct AnswerPiece {
   std::string_view nvext_json;               ///< ready-made object, in streams; empty = none
   api::ChoiceFinish finish = api::ChoiceFinish::kNone;
   std::span<const inference::TokenLogprobs> logprobs;  ///< of the tokens behind it
-  std::span<const TokenId> tokens{};            ///< those tokens; of answers that are not parsed
+  /// Those tokens: of answers that are not parsed, and with ResponseOptions::token_ids of all.
+  std::span<const TokenId> tokens{};
   const api::Usage* usage = nullptr;            ///< running totals, if asked for
   std::optional<std::string_view> stop_string;  ///< with `finish`: the client's, that ended it
 };
@@ -95,6 +96,9 @@ class Answer {
   virtual void annotate(std::string_view /*name*/, std::string_view /*json*/) {}
   /// Log-probabilities of a prompt, for OpenAI's bodies; see api::append_prompt_logprobs.
   virtual void add_prompt_logprobs(uint32_t /*prompt*/, std::string /*json*/) {}
+  /// For ResponseOptions::token_ids, before the choice's first piece. `prompt`: which of them.
+  virtual void add_prompt_tokens(uint32_t /*choice*/, uint32_t /*prompt*/,
+                                 std::span<const TokenId> /*tokens*/) {}
   /// Before the end of a body: of all choices only these are answered, in this order.
   virtual void keep(std::span<const uint32_t> /*choices*/) {}
   /// Ends the exchange.

@@ -56,6 +56,7 @@ void refuse(net::HttpExchange& exchange, const EndpointContext& context,
 
 api::ModelEntry entry_of(const ServedModel& model, const FrontendConfig& config) {
   api::ModelEntry entry{.id = model.name,
+                        .root = model.name,
                         .created_s = model.created_s,
                         .owned_by = "stator",
                         .context_window = model.context_length};
@@ -72,6 +73,7 @@ api::ModelEntry entry_of(const NamedModel& named, const FrontendConfig& config) 
   api::ModelEntry entry = entry_of(*named.model, config);
   if (!named.adapter.empty()) {
     entry.id = named.adapter;
+    entry.root = named.adapter;
     entry.parent = named.model->name;
   }
   return entry;
@@ -305,6 +307,39 @@ void answer_ready(net::HttpExchange& exchange, const EndpointContext& context) {
   exchange.respond(503, kJson, body);
 }
 
+void answer_version(net::HttpExchange& exchange, const EndpointContext& /*context*/) {
+  exchange.respond(200, kJson, R"({"version":")" STATOR_VERSION R"("})");
+}
+
+/// What clients of Hugging Face's servers ask first: of the one model, or of the first by name.
+void answer_info(net::HttpExchange& exchange, const EndpointContext& context) {
+  const auto models = context.catalog.list_ready();
+  if (models.empty()) {
+    refuse(exchange, context, Error(Code::kUnavailable, "no model is ready yet, retry"));
+    return;
+  }
+  const ServedModel& model = *models.front();
+  std::string body;
+  json::Writer json(body);
+  json.begin_object().key("model_id").value(model.name).key("model_sha").null();
+  json.key("model_dtype").value("auto").key("model_type").begin_object();
+  const inference::PoolTasks tasks = model.pool.tasks;
+  if (!model.pool.generates && tasks.has(inference::PoolTask::kEmbed)) {
+    json.key("embedding").begin_object().key("pooling").value("auto").end_object();
+  } else if (!model.pool.generates && tasks.has(inference::PoolTask::kScore)) {
+    json.key("reranker").begin_object().end_object();
+  } else if (!model.pool.generates) {
+    json.key("classifier").begin_object().end_object();
+  }
+  json.end_object().key("max_concurrent_requests").value(context.config.inflight_max);
+  json.key("max_input_length").value(model.context_length);
+  json.key("max_input_tokens").value(model.context_length);
+  json.key("max_total_tokens").value(model.context_length);
+  json.key("max_client_batch_size").value(api::kMaxPoolInputs);
+  json.key("version").value(STATOR_VERSION).key("router").value("stator").end_object();
+  exchange.respond(200, kJson, body);
+}
+
 void answer_openapi(net::HttpExchange& exchange, const EndpointContext& /*context*/) {
   static const std::string document = make_openapi(list_routes());
   exchange.respond(200, kJson, document);
@@ -401,6 +436,9 @@ constexpr auto kRoutes = std::to_array<Route>({
     {"GET", kModelsPrefix, true, answer_model},
     {"GET", "/health", false, answer_health, Route::Body::kSmall, Role::kAnyone, Plane::kBoth},
     {"GET", "/ready", false, answer_ready, Route::Body::kSmall, Role::kAnyone, Plane::kBoth},
+    {"GET", "/ping", false, answer_ready, Route::Body::kSmall, Role::kAnyone, Plane::kPublic},
+    {"GET", "/version", false, answer_version, Route::Body::kSmall, Role::kAnyone, Plane::kPublic},
+    {"GET", "/info", false, answer_info},
     {"GET", "/docs", false, answer_docs, Route::Body::kSmall, Role::kAnyone, Plane::kPublic},
     {"GET", "/openapi.json", false, answer_openapi, Route::Body::kSmall, Role::kAnyone,
      Plane::kPublic},

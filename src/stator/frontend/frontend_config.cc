@@ -149,6 +149,10 @@ void describe_dynamo(ConfigSchema& schema, FrontendConfig& config) {
 void describe_protocols(ConfigSchema& schema, FrontendConfig& config) {
   schema.boolean("frontend.strict_fields", config.strict_fields,
                  "refuse unknown request fields instead of ignoring them");
+  schema.boolean("frontend.exclude_tools_when_none", config.exclude_tools_when_none,
+                 "with tool_choice none the template does not see the tools",
+                 {.flag = "exclude-tools-when-tool-choice-none",
+                  .env_peer = "DYN_EXCLUDE_TOOLS_WHEN_TOOL_CHOICE_NONE"});
   schema.boolean(
       "frontend.ignore_builtin_tools", config.ignore_builtin_tools,
       "leave tools of the Responses API that only a provider can run (web_search, …) out "

@@ -50,8 +50,9 @@ struct FrontendConfig {
   bool strict_fields = false;  ///< unknown request fields are a 400 instead of being ignored
   /// The first line of a system prompt is dropped if coding agents change it with each request.
   bool strip_preamble = true;
-  bool ignore_builtin_tools = false;  ///< leave tools that only a provider can run out
-  responses::StoreConfig responses;   ///< of the Responses API
+  bool exclude_tools_when_none = true;  ///< tool_choice none: templates do not see the tools
+  bool ignore_builtin_tools = false;    ///< leave tools that only a provider can run out
+  responses::StoreConfig responses;     ///< of the Responses API
   batches::BatchConfig batches;
   media::MediaConfig media;        ///< what requests may bring beside text
   bool disable_admin_api = false;  ///< no /busy_threshold

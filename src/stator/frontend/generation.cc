@@ -40,6 +40,23 @@ std::vector<ChoiceRun::Spec> choices_of(const GenerationPlan& plan) {
   return specs;
 }
 
+// Later than the shard's own timer, whose answer names the setting to change.
+uint32_t worker_deadline_ms(Duration left) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(left + kWorkerDeadlineMargin).count(),
+      1, UINT32_MAX));
+}
+
+// Choices of one prompt must differ, and do so reproducibly.
+inference::SamplingParams sampling_of(const GenerationPlan& plan, uint32_t choice) {
+  inference::SamplingParams sampling = plan.sampling;
+  if (sampling.seed) {
+    sampling.seed = static_cast<int64_t>(static_cast<uint64_t>(*sampling.seed) +
+                                         choice % plan.choices_per_prompt);
+  }
+  return sampling;
+}
+
 }  // namespace
 
 continuity::Replay GenerationPlan::replay() const {
@@ -102,19 +119,9 @@ inference::EngineRequest Generation::make_engine_request(const ChoiceRun& choice
   request.generated = choice.journal().generated();
   request.dp_rank = choice.facts().worker.dp_rank;
   if (plan_.timeout) {
-    // Later than the shard's own timer, whose answer names the setting to
-    // change.
-    const Duration left = received_ + *plan_.timeout - now + kWorkerDeadlineMargin;
-    request.deadline_ms = static_cast<uint32_t>(std::clamp<int64_t>(
-        std::chrono::duration_cast<std::chrono::milliseconds>(left).count(), 1, UINT32_MAX));
+    request.deadline_ms = worker_deadline_ms(received_ + *plan_.timeout - now);
   }
-  request.sampling = plan_.sampling;
-  const uint32_t sibling = choice.facts().index % plan_.choices_per_prompt;
-  if (request.sampling.seed) {
-    // Choices of one prompt must differ, and do so reproducibly.
-    request.sampling.seed =
-        static_cast<int64_t>(static_cast<uint64_t>(*request.sampling.seed) + sibling);
-  }
+  request.sampling = sampling_of(plan_, choice.facts().index);
   request.stop = plan_.stop[choice.facts().prompt];
   request.priority = plan_.priority;
   request.cache_salt = plan_.cache_salt;
@@ -240,6 +247,9 @@ void Generation::send_events(const parsers::EventList& events, AnswerPiece piece
         piece.text = events.bytes(event);
         break;
       case parsers::EventKind::kReasoning:
+        if (plan_.hides_reasoning) {
+          continue;
+        }
         piece.reasoning = events.bytes(event);
         break;
       case parsers::EventKind::kCallBegin:
@@ -261,6 +271,7 @@ void Generation::send_events(const parsers::EventList& events, AnswerPiece piece
     send(piece);
     piece.logprobs = {};
     piece.nvext_json = {};
+    piece.tokens = {};
     sent = true;
   }
   if (!sent || finish != api::ChoiceFinish::kNone) {
@@ -268,6 +279,7 @@ void Generation::send_events(const parsers::EventList& events, AnswerPiece piece
           .nvext_json = piece.nvext_json,
           .finish = finish,
           .logprobs = piece.logprobs,
+          .tokens = piece.tokens,
           .usage = piece.usage,
           .stop_string = piece.stop_string});
   }
@@ -376,6 +388,10 @@ void Generation::start_output(ChoiceRun& choice, const inference::Delta& delta,
   text_of(choice).cached_tokens = delta.cached_tokens;
   usage_.cached_tokens +=
       choice.facts().index % plan_.choices_per_prompt == 0 ? delta.cached_tokens : 0;
+  if (plan_.answer.options.token_ids) {
+    const uint32_t prompt = choice.facts().prompt;
+    answer_->add_prompt_tokens(choice.facts().index, prompt, plan_.prompts[prompt]);
+  }
   show_prompt_logprobs(choice, output);
   send_echo(choice, output);
 }
@@ -414,11 +430,12 @@ Decoded Generation::write_output(ChoiceRun& choice, std::span<const TokenId> tok
   if (decoded.stop_string) {
     piece.stop_string = *stop_reason_;
   }
+  const bool plain = plan_.answer.protocol != nullptr && plan_.answer.protocol->plain;
+  if (plan_.answer.options.token_ids || (plan_.format == nullptr && plain)) {
+    piece.tokens = tokens.first(std::min<size_t>(tokens.size(), decoded.tokens_used));
+  }
   if (plan_.format == nullptr) {
     piece.text = out.text;
-    if (plan_.answer.protocol != nullptr && plan_.answer.protocol->plain) {
-      piece.tokens = tokens.first(std::min<size_t>(tokens.size(), decoded.tokens_used));
-    }
     send(piece);
   } else {
     send_events(out.events, piece);

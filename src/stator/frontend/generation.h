@@ -73,6 +73,7 @@ struct GenerationPlan {
   std::string media_json;                              ///< the same for the receipt
   std::string structured_outputs;                      ///< as in inference::EngineRequest
   bool require_reasoning = false;                      ///< the same
+  bool hides_reasoning = false;                        ///< from the client, who wants none
   std::vector<std::string> echo;  ///< per prompt, sent before the first token; empty = none
   bool echo_logprobs = false;     ///< with `echo`, those of the prompt
   /// The engine tells log-probabilities of prompts, for the echo or `prompt_alternatives`.

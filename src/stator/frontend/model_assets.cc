@@ -103,10 +103,16 @@ Status check_folder(const std::string& model_dir) {
 }
 
 /// Everything but the tokenizer, whose fingerprint is part of the checksum.
-Status read_beside_tokenizer(const std::string& model_dir, uint64_t fingerprint,
-                             ModelAssets& assets) {
+Status read_beside_tokenizer(const std::string& model_dir, const std::string& chat_template,
+                             uint64_t fingerprint, ModelAssets& assets) {
   const fs::path dir(model_dir);
   STATOR_TRY(auto chat, find_model_chat(dir));
+  if (!chat_template.empty()) {
+    chat = chat ? std::move(chat) : ModelChat();
+    chat->source.text = chat_template;
+    chat->source.tool_use_text.reset();
+    chat->source.native.reset();
+  }
   uint64_t hash = fingerprint;
   if (chat && (!chat->source.text.empty() || chat->source.native)) {
     chat_template::ChatTemplateSource& source = chat->source;
@@ -136,11 +142,13 @@ Status read_beside_tokenizer(const std::string& model_dir, uint64_t fingerprint,
 
 }  // namespace
 
-Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& model_dir) {
+Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& model_dir,
+                                                             const std::string& chat_template) {
   STATOR_CHECK(check_folder(model_dir));
   auto assets = std::make_shared<ModelAssets>();
   STATOR_TRY(assets->tokenizer, tokenizer::Tokenizer::load(model_dir));
-  STATOR_CHECK(read_beside_tokenizer(model_dir, assets->tokenizer->fingerprint(), *assets));
+  STATOR_CHECK(
+      read_beside_tokenizer(model_dir, chat_template, assets->tokenizer->fingerprint(), *assets));
   tokenizer::PreTokenCache::drop_this_thread();  // a few words were encoded, to know the tokenizer
   return assets;
 }
@@ -153,12 +161,14 @@ ModelFacts facts_of(const ModelAssets& assets) {
           .checksum = assets.checksum};
 }
 
-Result<ModelFacts> load_model_facts(const std::string& model_dir) {
+Result<ModelFacts> load_model_facts(const std::string& model_dir,
+                                    const std::string& chat_template) {
   STATOR_CHECK(check_folder(model_dir));
   ModelFacts facts;
   STATOR_TRY(facts.vocabulary, tokenizer::load_vocabulary_facts(model_dir));
   ModelAssets beside;
-  STATOR_CHECK(read_beside_tokenizer(model_dir, facts.vocabulary.fingerprint, beside));
+  STATOR_CHECK(
+      read_beside_tokenizer(model_dir, chat_template, facts.vocabulary.fingerprint, beside));
   facts.eos_token_ids = std::move(beside.eos_token_ids);
   facts.architectural_context = beside.architectural_context;
   facts.media = beside.media_rules.kinds();

@@ -44,7 +44,9 @@ Result<std::optional<ModelChat>> find_model_chat(const std::filesystem::path& pa
 
 /// Reads tokenizer.json, the chat template and generation_config.json of a model folder, or what a
 /// .gguf file has of these. Blocking, milliseconds to a few hundred. kNotFound for a missing folder
-/// or tokenizer, else the reader's own error, naming the file.
-Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& model_dir);
+/// or tokenizer, else the reader's own error, naming the file. `chat_template`: in place of the
+/// model's own; empty: none.
+Result<std::shared_ptr<const ModelAssets>> load_model_assets(const std::string& model_dir,
+                                                             const std::string& chat_template = {});
 
 }  // namespace stator::frontend

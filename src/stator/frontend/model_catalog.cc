@@ -60,7 +60,28 @@ std::vector<std::string> taints_of(const discovery::ModelCard& card) {
   if (ability.runs_whole) {
     taints.emplace_back(router::kRunsWholeTaint);
   }
+  std::ranges::copy_if(card.taints, std::back_inserter(taints), [](const std::string& taint) {
+    return !taint.starts_with("stator.");  // those are what this process says of workers
+  });
   return taints;
+}
+
+// What a card says of its model, beside what is to be loaded.
+void copy_facts(const discovery::ModelCard& card, ServedModel& model) {
+  model.name = card.name;
+  model.context_length = card.context_length;
+  model.block_size = std::max(1U, card.block_size);
+  model.vocab_size = card.vocab_size;
+  model.eos_token_ids =
+      card.eos_token_ids.empty() ? model.assets->eos_token_ids : card.eos_token_ids;
+  model.structured_output = card.structured_output;
+  model.structured_replay = card.structured_replay;
+  model.prompt_logprobs = card.prompt_logprobs;
+  model.token_filters = card.token_filters;
+  model.default_thinking_mode = card.default_thinking_mode;
+  model.media = card.media;
+  model.media_in_text = card.engine_kind == "llamacpp";
+  model.pool = card.pool;
 }
 
 }  // namespace
@@ -175,7 +196,7 @@ ModelCatalog::~ModelCatalog() {
 Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const discovery::ModelCard& card) {
   STATOR_TRY(const std::string dir, sources_.resolve_path(card.model_path));
   auto model = std::make_shared<ServedModel>();
-  STATOR_TRY(model->assets, sources_.load_assets(dir));
+  STATOR_TRY(model->assets, sources_.load_assets(dir, card.chat_template));
   STATOR_TRY(model->router,
              router::RouterService::create(router_config_, card.name, clock_, metrics_, receipts_));
   STATOR_TRY(model->prefill,
@@ -189,20 +210,8 @@ Result<std::shared_ptr<ServedModel>> ModelCatalog::make_model(const discovery::M
   if (sources_.advisor != nullptr) {
     model->router->advise_by(sources_.advisor);
   }
-  model->name = card.name;
+  copy_facts(card, *model);
   model->created_s = unix_seconds(clock_.wall_now());
-  model->context_length = card.context_length;
-  model->block_size = std::max(1U, card.block_size);
-  model->vocab_size = card.vocab_size;
-  model->eos_token_ids =
-      card.eos_token_ids.empty() ? model->assets->eos_token_ids : card.eos_token_ids;
-  model->structured_output = card.structured_output;
-  model->structured_replay = card.structured_replay;
-  model->prompt_logprobs = card.prompt_logprobs;
-  model->token_filters = card.token_filters;
-  model->media = card.media;
-  model->media_in_text = card.engine_kind == "llamacpp";
-  model->pool = card.pool;
   STATOR_TRY(model->parsers, find_parsers(sources_, card, *model->assets));
   tokenizer::PreTokenCache::drop_this_thread();  // the parsers' markers were encoded
   if (!card.checksum.empty() && card.checksum != model->assets->checksum) {

@@ -37,13 +37,14 @@ struct ServedModel {
   uint32_t block_size = 16;
   uint32_t vocab_size = 0;
   std::vector<TokenId> eos_token_ids;
-  bool structured_output = false;  ///< its workers can be given a grammar
-  bool structured_replay = false;  ///< and take one up within an answer
-  bool prompt_logprobs = false;    ///< they tell how likely a prompt's tokens are
-  bool token_filters = false;      ///< they follow allowed_token_ids and bad_words
-  inference::MediaKinds media;     ///< what they can be given beside text
-  bool media_in_text = false;      ///< they want to know where in the prompt's text
-  inference::PoolAbility pool;     ///< what they can do beside, or instead of, generating
+  bool structured_output = false;     ///< its workers can be given a grammar
+  bool structured_replay = false;     ///< and take one up within an answer
+  bool prompt_logprobs = false;       ///< they tell how likely a prompt's tokens are
+  bool token_filters = false;         ///< they follow allowed_token_ids and bad_words
+  std::string default_thinking_mode;  ///< of chats that do not say; empty: the template's
+  inference::MediaKinds media;        ///< what they can be given beside text
+  bool media_in_text = false;         ///< they want to know where in the prompt's text
+  inference::PoolAbility pool;        ///< what they can do beside, or instead of, generating
   ModelParsers parsers;
   std::shared_ptr<const ModelAssets> assets;      // shared with requests that outlive a reload
   std::shared_ptr<router::RouterService> router;  // shared with tickets of its queue
@@ -69,9 +70,11 @@ std::string adapter_taint(std::string_view adapter);
 struct ModelSources {
   /// Turns a card's model_path (folder or hub name) into a local folder. Runs on the loader thread.
   std::function<Result<std::string>(const std::string& model_path)> resolve_path;
-  /// Reads that folder. Runs on the loader thread.
-  std::function<Result<std::shared_ptr<const ModelAssets>>(const std::string& dir)> load_assets =
-      load_model_assets;
+  /// Reads that folder; the card's template, if any, in place of the folder's. Runs on the loader
+  /// thread.
+  std::function<Result<std::shared_ptr<const ModelAssets>>(const std::string& dir,
+                                                           const std::string& chat_template)>
+      load_assets = load_model_assets;
   /// Whom a model's router tells its bookings; empty: nobody.
   std::function<std::shared_ptr<router::LoadAnnouncer>(const std::string& model)> announcer{};
   /// Whom a model's router asks first; null: nobody.

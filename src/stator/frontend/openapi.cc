@@ -31,24 +31,34 @@ struct Operation {
 };
 
 constexpr auto kOperations = std::to_array<Operation>({
+    {"POST", "/", "Text in and out, as text-generation-inference", "TgiText", "TgiRequest"},
     {"GET", "/busy_threshold", "When workers count as too busy", "ThresholdList", ""},
     {"POST", "/busy_threshold", "Change when workers count as too busy", "Thresholds",
      "SetThresholds"},
     {"POST", "/classify", "Classes of texts", "ClassList", ""},
     {"POST", "/detokenize", "Token ids to text", "Prompt", ""},
     {"GET", "/docs", "The routes, for people", "", ""},
-    {"POST", "/generate", "Token ids in and out, as SGLang", "SglangTokens", "SglangTokensRequest"},
+    {"POST", "/embed", "Vectors of texts, as text-embeddings-inference", "Vectors", ""},
+    {"POST", "/embed_all", "Vectors of tokens, as text-embeddings-inference", "Vectors", ""},
+    {"POST", "/generate", "Token ids in and out, as SGLang; text, as text-generation-inference",
+     "TokensOrText", "TokensOrTextRequest"},
+    {"POST", "/generate_stream", "The same as events, as text-generation-inference", "",
+     "TgiRequest"},
     {"GET", "/health", "Whether requests can be served", "Health", ""},
     {"POST", "/inference/v1/generate", "Token ids in and out, as vLLM", "VllmTokens",
      "VllmTokensRequest"},
+    {"GET", "/info", "The model, as Hugging Face's servers describe theirs", "ServerInfo", ""},
     {"GET", "/live", "Whether the process runs", "Health", ""},
     {"GET", "/metrics", "Metrics as Prometheus reads them", "", ""},
     {"GET", "/openapi.json", "This document", "Document", ""},
+    {"GET", "/ping", "Whether requests can be served, in a word", "Health", ""},
     {"POST", "/pooling", "Vectors of texts, as a model's pooler gives them", "PoolingList", ""},
+    {"POST", "/predict", "Classes of texts, as text-embeddings-inference", "Predictions", ""},
     {"GET", "/ready", "Whether requests can be served, in a word", "Health", ""},
     {"GET", "/receipts/{id}", "Why a request went to its worker", "Receipt", ""},
     {"POST", "/rerank", "Documents by how well they answer", "Ranking", ""},
     {"POST", "/score", "How alike two texts are", "ScoreList", ""},
+    {"POST", "/similarity", "How alike sentences are, as text-embeddings-inference", "Numbers", ""},
     {"POST", "/tokenize", "Text or conversation to token ids", "TokenCount", ""},
     {"GET", "/v1/batches", "Batches of requests", "BatchList", ""},
     {"POST", "/v1/batches", "Run a file of requests in the background", "Batch", "NewBatch"},
@@ -81,6 +91,7 @@ constexpr auto kOperations = std::to_array<Operation>({
     {"GET", "/v1/responses/{id}/input_items", "What a response was made from", "ItemList", ""},
     {"POST", "/v1/score", "How alike two texts are", "ScoreList", ""},
     {"GET", "/v2", "The server, as KServe", "InferenceServer", ""},
+    {"POST", "/v2/embed", "Vectors of texts, as Cohere", "CohereEmbeddings", ""},
     {"GET", "/v2/health/live", "Whether the process runs", "InferenceHealth", ""},
     {"GET", "/v2/health/ready", "Whether requests can be served", "InferenceHealth", ""},
     {"GET", "/v2/models/{id}", "A model's tensors", "InferenceModel", ""},
@@ -91,6 +102,7 @@ constexpr auto kOperations = std::to_array<Operation>({
     {"POST", "/v2/models/{id}/infer", "Tensors in and out", "Inference", "InferRequest"},
     {"GET", "/v2/models/{id}/ready", "Whether a model can be asked", "InferenceHealth", ""},
     {"POST", "/v2/rerank", "Documents by how well they answer, as Cohere", "Ranking", ""},
+    {"GET", "/version", "Of this server", "ServerVersion", ""},
 });
 
 /// Parameters in queries.
@@ -150,9 +162,9 @@ std::optional<BodyKind> body_of(std::string_view path) {
   return static_cast<BodyKind>(static_cast<size_t>(BodyKind::kEmbeddings) +
                                static_cast<size_t>(*pool));
 }
-static_assert(static_cast<size_t>(BodyKind::kPooling) -
+static_assert(static_cast<size_t>(BodyKind::kTeiSimilarity) -
                   static_cast<size_t>(BodyKind::kEmbeddings) ==
-              static_cast<size_t>(api::PoolKind::kPooling));
+              static_cast<size_t>(api::PoolKind::kTeiSimilarity));
 
 /// "post /v1/chat/completions" → "post_v1_chat_completions".
 std::string operation_id(std::string_view method, std::string_view path) {
@@ -189,9 +201,10 @@ std::vector<std::string_view> other_types(const Operation& operation) {
   if (may_be_bytes || path.ends_with("/content") || path.ends_with("/infer")) {
     return {"application/octet-stream"};
   }
-  const bool streams = path.ends_with("/completions") || path == "/v1/messages" ||
-                       path == "/generate" || path == "/inference/v1/generate" ||
-                       path == "/v1/responses" || path.ends_with("/generate_stream");
+  const bool streams = path.ends_with("/completions") || path == "/v1/messages" || path == "/" ||
+                       path == "/generate" || path == "/generate_stream" ||
+                       path == "/inference/v1/generate" || path == "/v1/responses" ||
+                       path.ends_with("/generate_stream");
   if (streams || (path == "/v1/responses/{id}" && operation.method == "GET")) {
     return {"text/event-stream"};
   }

@@ -56,6 +56,12 @@ constexpr auto kShapes = std::to_array<Shape>({
 "integer"}},"required":["index","probs"]}},"usage":{"type":"object","properties":{
 "prompt_tokens":{"type":"integer"},"total_tokens":{"type":"integer"}},"required":[
 "prompt_tokens","total_tokens"]}},"required":["id","object","model","data"]})"},
+    {"CohereEmbeddings",
+     R"({"type":"object","properties":{"id":{"type":"string"},"embeddings":{"type":"object",
+"properties":{"float":{"type":"array"},"base64":{"type":"array","items":{"type":"string"}},
+"binary":{"type":"array"},"ubinary":{"type":"array"}}},"texts":{"type":"array","items":{
+"type":"string"}},"meta":{"type":"object"},"response_type":{"const":"embeddings_by_type"}},
+"required":["id","embeddings","meta","response_type"]})"},
     {"CompactRequest",
      R"({"type":"object","properties":{"model":{"type":"string","minLength":1,"pattern":
 "\\S"},"input":{"anyOf":[{"type":"string","minLength":1},{"type":"array","minItems":1,
@@ -341,6 +347,8 @@ constexpr auto kShapes = std::to_array<Shape>({
      R"({"type":"object","properties":{"file":{"contentMediaType":"application/octet-stream"},
 "purpose":{"enum":["assistants","batch","fine-tune","vision","user_data","evals"]}},
 "required":["file","purpose"]})"},
+    {"Numbers",
+     R"({"type":"array","items":{"type":"number"}})"},
     {"PoolingList",
      R"({"type":"object","properties":{"id":{"type":"string"},"object":{"const":"list"},
 "created":{"type":"integer"},"model":{"type":"string"},"data":{"type":"array","items":{
@@ -348,15 +356,20 @@ constexpr auto kShapes = std::to_array<Shape>({
 "data":{}},"required":["index","data"]}},"usage":{"type":"object","properties":{
 "prompt_tokens":{"type":"integer"},"total_tokens":{"type":"integer"}},"required":[
 "prompt_tokens","total_tokens"]}},"required":["id","object","model","data"]})"},
+    {"Predictions",
+     R"({"type":"array","items":{"anyOf":[{"type":"object","properties":{"score":{"type":
+"number"},"label":{"type":"string"}},"required":["score","label"]},{"type":"array"}]}})"},
     {"Prompt",
      R"({"type":"object","properties":{"prompt":{"type":"string"}},"required":["prompt"]})"},
     {"Ranking",
-     R"({"type":"object","properties":{"id":{"type":"string"},"model":{"type":"string"},"usage":
+     R"({"anyOf":[{"type":"object","properties":{"id":{"type":"string"},"model":{"type":"string"},"usage":
 {"type":"object","properties":{"prompt_tokens":{"type":"integer"},"total_tokens":{
 "type":"integer"}},"required":["prompt_tokens","total_tokens"]},"results":{"type":
 "array","items":{"type":"object","properties":{"index":{"type":"integer"},
 "relevance_score":{"type":"number"},"document":{}},"required":["index",
-"relevance_score"]}}},"required":["id","model","results"]})"},
+"relevance_score"]}}},"required":["id","model","results"]},
+{"type":"array","items":{"type":"object","properties":{"index":{"type":"integer"},"score":{
+"type":"number"},"text":{"type":"string"}},"required":["index","score"]}}]})"},
     {"Receipt",
      R"({"type":"object","properties":{"request_id":{"type":"string"},"model":{"type":"string"},
 "mode":{"type":"string"},"time_unix_ms":{"type":"integer"},"prompt_tokens":{"type":
@@ -426,6 +439,11 @@ constexpr auto kShapes = std::to_array<Shape>({
 "properties":{"prompt_tokens":{"type":"integer"},"total_tokens":{"type":"integer"}},
 "required":["prompt_tokens","total_tokens"]}},"required":["id","object","model",
 "data"]})"},
+    {"ServerInfo",
+     R"({"type":"object","properties":{"model_id":{"type":"string"},"version":{"type":"string"},
+"max_total_tokens":{"type":"integer"}},"required":["model_id","version"]})"},
+    {"ServerVersion",
+     R"({"type":"object","properties":{"version":{"type":"string"}},"required":["version"]})"},
     {"SetThresholds",
      R"({"type":"object","properties":{"model":{"type":"string"},
 "active_decode_blocks_threshold":{"type":["number","null"],"minimum":0,"maximum":1000},
@@ -457,6 +475,13 @@ constexpr auto kShapes = std::to_array<Shape>({
     {"TextPart",
      R"({"type":"object","properties":{"type":{"const":"text"},"text":{"type":"string"}},
 "required":["type","text"]})"},
+    {"TgiRequest",
+     R"({"type":"object","properties":{"inputs":{"type":"string","minLength":1},"parameters":{"type":
+["object","null"]},"stream":{"type":["boolean","null"]},"model":{"type":"string","minLength":1,
+"pattern":"\\S"}},"required":["inputs"]})"},
+    {"TgiText",
+     R"({"type":"object","properties":{"generated_text":{"type":"string"},"details":{"type":
+"object"}},"required":["generated_text"]})"},
     {"ThresholdList",
      R"({"type":"object","properties":{"thresholds":{"type":"array","items":{"$ref":
 "#/components/schemas/Thresholds"}}},"required":["thresholds"]})"},
@@ -471,6 +496,12 @@ constexpr auto kShapes = std::to_array<Shape>({
 "integer"},"tokens":{"type":"array","items":{"type":"integer","minimum":0,"maximum":
 4294967295}},"token_strs":{"type":["array","null"],"items":{"type":"string"}}},
 "required":["count","max_model_len","tokens"]})"},
+    {"TokensOrText",
+     R"({"anyOf":[{"$ref":"#/components/schemas/SglangTokens"},{"$ref":
+"#/components/schemas/TgiText"}]})"},
+    {"TokensOrTextRequest",
+     R"({"anyOf":[{"$ref":"#/components/schemas/SglangTokensRequest"},{"$ref":
+"#/components/schemas/TgiRequest"}]})"},
     {"Tool",
      R"({"type":"object","properties":{"type":{"const":"function"},"function":{"type":"object",
 "properties":{"name":{"type":"string","pattern":"^[A-Za-z0-9_.:-]{1,128}$"},
@@ -489,6 +520,8 @@ constexpr auto kShapes = std::to_array<Shape>({
 "object","properties":{"cached_tokens":{"type":"integer"}}},"completion_tokens_details":
 {"type":"object","properties":{"reasoning_tokens":{"type":"integer"}}}},"required":[
 "prompt_tokens","total_tokens"]})"},
+    {"Vectors",
+     R"({"type":"array","items":{"type":"array","items":{"type":["number","array"]}}})"},
     {"VllmTokens",
      R"({"type":"object","properties":{"request_id":{"type":"string"},"choices":{"type":"array",
 "items":{"type":"object","properties":{"index":{"type":"integer"},"token_ids":{"type":

@@ -44,7 +44,7 @@ json::Value template_arguments(const api::ChatInput& chat) {
       chat_template::normalize_reasoning_args({.thinking_json = chat.thinking_json,
                                                .reasoning_effort = chat.reasoning_effort,
                                                .kwargs_json = chat.chat_template_kwargs_json,
-                                               .default_mode = {}});
+                                               .default_mode = chat.default_thinking});
   if (!text || text->empty()) {  // what cannot be read has been refused with the prompt
     return {};
   }

@@ -16,6 +16,7 @@
 #include "stator/frontend/media_prompt.h"
 #include "stator/frontend/output_format.h"
 #include "stator/frontend/prompt_encoder.h"
+#include "stator/frontend/prompt_scores.h"
 #include "stator/frontend/request_context.h"
 #include "stator/frontend/request_record.h"
 #include "stator/json/writer.h"
@@ -30,8 +31,6 @@ using api::ApiStatus;
 
 // OpenAI's default for text completions; chats may use the whole context.
 constexpr uint32_t kCompletionMaxTokensDefault = 16;
-// Of one prompt: half of what a worker lets wait for a frontend (8 MiB).
-constexpr size_t kPromptLogprobsBytesMax = size_t{4} << 20;
 // Of a prompt that is to be truncated, before that.
 constexpr size_t kTruncatedIdsMax = size_t{1} << 22;
 // A longer x-request-id is not echoed.
@@ -414,7 +413,7 @@ ApiError too_long(const GenerationPlan& plan, size_t tokens, std::string_view mo
           plan.answer.endpoint == Endpoint::kChat ? "messages" : "prompt"};
 }
 
-/// How many tokens at the prompt's end truncate_prompt_tokens keeps; nothing: all.
+/// How many of the prompt's tokens truncate_prompt_tokens keeps; nothing: all.
 std::optional<size_t> tokens_kept(const api::GenerateOptions& options, const ServedModel& model) {
   if (!options.truncate_prompt_tokens) {
     return std::nullopt;
@@ -426,15 +425,22 @@ std::optional<size_t> tokens_kept(const api::GenerateOptions& options, const Ser
   return std::max<size_t>(model.context_length - std::min<size_t>(answer, model.context_length), 1);
 }
 
-void truncate(std::vector<TokenId>& ids, std::optional<size_t> kept) {
-  if (kept && ids.size() > *kept) {
+void truncate(std::vector<TokenId>& ids, const api::GenerateOptions& options,
+              const ServedModel& model) {
+  const auto kept = tokens_kept(options, model);
+  if (!kept || ids.size() <= *kept) {
+    return;
+  }
+  if (options.truncates_end) {
+    ids.resize(*kept);
+  } else {
     ids.erase(ids.begin(), ids.end() - static_cast<ptrdiff_t>(*kept));
   }
 }
 
 ApiStatus add_prompt(GenerationPlan& plan, std::vector<TokenId> ids,
                      const api::GenerateOptions& options, const PrepareContext& context) {
-  truncate(ids, tokens_kept(options, *plan.model));
+  truncate(ids, options, *plan.model);
   if (ids.size() >= plan.model->context_length) {
     return too_long(plan, ids.size());
   }
@@ -588,6 +594,7 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   answer.options.continuous_usage_stats = options.continuous_usage_stats;
   answer.options.reasoning_field = context.config.reasoning_field;
   answer.options.tokens_as_token_ids = options.return_tokens_as_token_ids;
+  answer.options.token_ids = options.return_token_ids;
   answer.logprobs = plan.sampling.logprobs.has_value();
   answer.choices = static_cast<uint32_t>(plan.prompts.size()) * options.n;
   answer.choices_per_prompt = options.n;
@@ -596,71 +603,6 @@ ApiStatus apply_options(GenerationPlan& plan, api::GenerateOptions& options,
   answer.retry_after = context.config.retry_after;
   annotate(plan, options.nvext);
   return {};
-}
-
-/// `echo` with `logprobs`: the answer begins with the prompt's. `prompt_logprobs`: they stand
-/// beside it. Engines know one number of alternatives, so the larger wish goes to them.
-ApiStatus apply_prompt_logprobs(GenerationPlan& plan, std::optional<uint32_t> alternatives) {
-  plan.echo_logprobs = !plan.echo.empty() && plan.sampling.logprobs.has_value();
-  if (!plan.echo_logprobs && !alternatives) {
-    return {};
-  }
-  const std::string name = alternatives ? "prompt_logprobs" : "echo";
-  const std::string_view wish = alternatives ? "prompt_logprobs" : "echo with logprobs";
-  if (!plan.model->prompt_logprobs) {
-    return api::unsupported_error(name,
-                                  fmt::format("{} is not supported: this model's engine does not "
-                                              "report log-probabilities of prompts",
-                                              wish));
-  }
-  if (alternatives) {
-    plan.shown_alternatives = plan.sampling.logprobs.value_or(0);
-    plan.sampling.logprobs = std::max(*plan.shown_alternatives, *alternatives);
-    plan.prompt_alternatives = alternatives;
-  }
-  const size_t tokens_max =
-      kPromptLogprobsBytesMax / (sizeof(inference::TokenLogprobs) +
-                                 *plan.sampling.logprobs * sizeof(inference::TokenLogprob));
-  for (const auto& prompt : plan.prompts) {
-    if (prompt.size() > tokens_max) {
-      return api::validation_error(
-          name, fmt::format("{} {} is for prompts of at most {} tokens, not {}", wish,
-                            *plan.sampling.logprobs, tokens_max, prompt.size()));
-    }
-  }
-  plan.prompt_logprobs = true;
-  return {};
-}
-
-/// Other protocols have no place for them but nvext, if that.
-ApiStatus check_prompt_logprobs(const api::GenerateOptions& options,
-                                const PrepareContext& context) {
-  if (context.protocol == nullptr || !options.prompt_logprobs) {
-    return {};
-  }
-  if (context.protocol->plain) {
-    return api::unsupported_error("prompt_logprobs",
-                                  "prompt_logprobs is for chat and text completions: ask there");
-  }
-  if (!options.nvext.wants_extra_field("prompt_logprobs")) {
-    return api::unsupported_error("prompt_logprobs",
-                                  "prompt_logprobs come in nvext here: ask nvext.extra_fields for "
-                                  "prompt_logprobs, too");
-  }
-  return {};
-}
-
-/// More choices are generated than answered: their log-probabilities decide.
-void apply_best_of(GenerationPlan& plan, uint32_t best_of) {
-  if (best_of <= plan.choices_per_prompt) {
-    return;
-  }
-  plan.best_choices = plan.choices_per_prompt;
-  plan.choices_per_prompt = best_of;
-  plan.answer.choices = static_cast<uint32_t>(plan.prompts.size()) * best_of;
-  if (!plan.sampling.logprobs) {
-    plan.sampling.logprobs = 0;
-  }
 }
 
 /// The end of the prompt as text, as far as the reader of the answer needs it.
@@ -704,6 +646,7 @@ ApiStatus apply_format(GenerationPlan& plan, const api::ChatRequest& request,
                                           .unknown_tools = unknown_tools(context.config),
                                           .id_seed = xxh3_64(context.request_id)}));
   STATOR_CHECK(apply_thinking_budget(plan, request.options));
+  plan.hides_reasoning = !request.options.include_reasoning;
   plan.require_reasoning =
       !plan.structured_outputs.empty() && plan.format != nullptr && plan.format->reasons;
   return {};
@@ -725,7 +668,8 @@ ApiStatus add_chat_prompt(GenerationPlan& plan, api::ChatRequest& request,
     return add_prompt(plan, {std::move(request.chat.last_user_text), true}, request.options,
                       context);
   }
-  if (request.tool_choice.kind == api::ToolChoice::Kind::kNone) {
+  if (request.tool_choice.kind == api::ToolChoice::Kind::kNone &&
+      context.config.exclude_tools_when_none) {
     request.chat.tools_json.clear();
   }
   if (!request.chat.media.empty()) {
@@ -743,6 +687,7 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel name
                                        const PrepareContext& context) {
   GenerationPlan plan = plan_for(std::move(named));
   plan.answer.endpoint = Endpoint::kChat;
+  request.chat.default_thinking = plan.model->default_thinking_mode;
   STATOR_TRY(plan.cache_salt, cache_salt_of(request.options, context));
   STATOR_TRY(plan.structured_outputs,
              make_structured_outputs(request.options.structured_output, &request,
@@ -750,7 +695,7 @@ ApiResult<GenerationPlan> prepare_chat(api::ChatRequest request, NamedModel name
   STATOR_CHECK(add_chat_prompt(plan, request, context));
   STATOR_CHECK(apply_options(plan, request.options, context));
   STATOR_CHECK(apply_lengths(plan, request.options, "messages"));
-  STATOR_CHECK(check_prompt_logprobs(request.options, context));
+  STATOR_CHECK(check_prompt_logprobs(request.options, context.protocol));
   STATOR_CHECK(apply_prompt_logprobs(plan, request.options.prompt_logprobs));
   if (request.options.detokenize && (context.protocol == nullptr || !context.protocol->plain)) {
     STATOR_CHECK(apply_format(plan, request, context));

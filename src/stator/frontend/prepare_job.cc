@@ -85,7 +85,7 @@ ApiStatus run_protocol(PrepareJob& job, const PrepareEnvironment& environment) {
   STATOR_TRY(auto reading, protocol.read(job.body, options));
   ChatWork work;
   work.request = std::move(reading.request);
-  work.protocol = &protocol;
+  work.protocol = reading.protocol != nullptr ? reading.protocol : &protocol;
   work.echo = std::move(reading.echo);
   work.session = std::move(reading.session);
   STATOR_TRY(work.named, find_model(work.request.options, job, environment));
@@ -101,8 +101,11 @@ void attempt(PrepareJob& job, ApiStatus done) {
 }
 
 ApiResult<PoolPlan> make_pool_plan(PrepareJob& job, const PrepareEnvironment& environment) {
-  STATOR_TRY(auto call,
-             api::parse_pool_call(job.body, job.route.pool, parse_limits(environment.config)));
+  api::ParseLimits limits = parse_limits(environment.config);
+  // Servers that have one model, for which the other routes were made, do not ask which.
+  limits.model_required =
+      job.route.pool == api::PoolKind::kEmbeddings || job.route.pool == api::PoolKind::kCohereEmbed;
+  STATOR_TRY(auto call, api::parse_pool_call(job.body, job.route.pool, limits));
   STATOR_TRY(auto named, find_served_model(environment.catalog, call.model));
   STATOR_CHECK(CancelToken::check(&job.cancel));
   return prepare_pool(std::move(call), std::move(named), context_of(job, environment));

@@ -54,7 +54,7 @@ ApiResult<std::string> PromptEncoder::template_arguments(const api::ChatInput& c
       chat_template::normalize_reasoning_args({.thinking_json = chat.thinking_json,
                                                .reasoning_effort = chat.reasoning_effort,
                                                .kwargs_json = chat.chat_template_kwargs_json,
-                                               .default_mode = {}});
+                                               .default_mode = chat.default_thinking});
   if (!extra) {
     return ApiError(std::move(extra.error()), "chat_template_kwargs");
   }

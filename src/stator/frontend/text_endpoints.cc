@@ -80,12 +80,20 @@ api::ApiStatus check_tokens(std::span<const TokenId> tokens, const ServedModel& 
 }  // namespace
 
 ApiResult<std::string> tokenize(PrepareJob& job, const PrepareEnvironment& environment) {
-  STATOR_TRY(api::TokenizeRequest request, api::parse_tokenize_request(job.body, {}));
+  STATOR_TRY(api::TokenizeRequest request,
+             api::parse_tokenize_request(job.body, {.model_required = false}));
   STATOR_TRY(const NamedModel named, find_served_model(environment.catalog, request.model));
   const auto& model = named.model;
   const bool is_chat = !request.prompt.has_value();
   std::string text;
+  if (!request.chat.media.empty()) {
+    return api::unsupported_error(
+        "messages",
+        "messages with images, audio or video are not supported here: how many tokens these are "
+        "is only known when a model is asked (usage.prompt_tokens)");
+  }
   if (is_chat) {
+    request.chat.default_thinking = model->default_thinking_mode;
     STATOR_TRY(text,
                environment.encoder.render_chat(request.chat, *model, job.wall_now, &job.cancel));
   } else {
@@ -159,7 +167,9 @@ api::ApiStatus count_tokens(PrepareJob& job, const PrepareEnvironment& environme
   work.request = std::move(reading.request);
   work.protocol = &protocol;
   STATOR_TRY(work.named, find_served_model(environment.catalog, work.request.options.model));
-  if (work.request.tool_choice.kind == api::ToolChoice::Kind::kNone) {
+  work.request.chat.default_thinking = work.named.model->default_thinking_mode;
+  if (work.request.tool_choice.kind == api::ToolChoice::Kind::kNone &&
+      environment.config.exclude_tools_when_none) {
     work.request.chat.tools_json.clear();  // as when it is run
   }
   run_chat_work(std::move(work), job, environment, finish_count);
@@ -167,7 +177,8 @@ api::ApiStatus count_tokens(PrepareJob& job, const PrepareEnvironment& environme
 }
 
 ApiResult<std::string> detokenize(PrepareJob& job, const PrepareEnvironment& environment) {
-  STATOR_TRY(const api::DetokenizeRequest request, api::parse_detokenize_request(job.body, {}));
+  STATOR_TRY(const api::DetokenizeRequest request,
+             api::parse_detokenize_request(job.body, {.model_required = false}));
   STATOR_TRY(const NamedModel named, find_served_model(environment.catalog, request.model));
   const auto& model = named.model;
   if (const size_t limit = tokens_max(environment, *model); request.tokens.size() > limit) {

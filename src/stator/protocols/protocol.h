@@ -53,9 +53,13 @@ struct ReadOptions {
   std::string_view path{};  ///< of the request, for protocols that name the model there
 };
 
+struct Protocol;
+
 /// What a reader makes of a body. `request.options.n` is 1.
 struct Reading {
   api::ChatRequest request;
+  /// That writes the answer, where one route has several; null: the route's.
+  const Protocol* protocol = nullptr;
   std::string session;  ///< that the request belongs to, unless a header says; empty: none
   std::shared_ptr<const Echo> echo;  ///< null: nothing
 };

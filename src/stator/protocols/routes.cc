@@ -17,6 +17,8 @@ namespace {
 constexpr auto kRoutes = std::to_array<Route>({
     {"/inference/v1/generate", &tokens::kVllm, Operation::kGenerate},
     {"/generate", &tokens::kSglang, Operation::kGenerate},
+    {"/generate_stream", &tokens::kTgi, Operation::kGenerate},
+    {"/", &tokens::kTgi, Operation::kGenerate},
     {"/v1/messages", &anthropic::kProtocol, Operation::kGenerate},
     {"/v1/messages/count_tokens", &anthropic::kProtocol, Operation::kCount},
     {"/v1/responses", &responses::kProtocol, Operation::kGenerate},
@@ -31,7 +33,8 @@ constexpr std::array<size_t, 4> kUuidDashes = {8, 12, 16, 20};  // places in the
 constexpr size_t kUuidDigits = 32;
 
 bool lies_under(std::string_view path, std::string_view parent) {
-  return path.starts_with(parent) && (path.size() == parent.size() || path[parent.size()] == '/');
+  return path.starts_with(parent) && (path.size() == parent.size() || path[parent.size()] == '/') &&
+         (parent != "/" || path == "/");
 }
 
 }  // namespace

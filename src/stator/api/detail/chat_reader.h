@@ -31,6 +31,10 @@ void read_messages(ChatInputReader& reader, const Path& path);
 /// The value of `tools`: checks every tool, keeps the text and the names.
 void read_tools(ChatInputReader& reader, const Path& path);
 
+bool is_tool_name(std::string_view name);
+/// What a name that is none violates.
+std::string tool_name_rule(std::string_view name);
+
 /// Whether servers other than this one run tools of that type, or take it from clients.
 bool is_builtin_tool(std::string_view type);
 

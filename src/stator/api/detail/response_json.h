@@ -19,6 +19,8 @@ void write_chat_logprobs(json::Writer& json, const Logprobs& logprobs,
 /// probability, sampled token included; of candidates with equal text the likeliest stays.
 void write_completion_logprobs(json::Writer& json, const Logprobs& logprobs,
                                const ResponseOptions& options);
+/// [1,2,…]
+void write_token_ids(json::Writer& json, std::span<const TokenId> ids);
 /// "id","object","created","model": members at the head of every answer.
 void write_identity(json::Writer& json, const ResponseIdentity& identity, std::string_view object);
 

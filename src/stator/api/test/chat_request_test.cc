@@ -554,8 +554,9 @@ TEST(ChatRequest, ChecksTools) {
     expect_refused(chat(c.extra), rule(c));
   }
   const std::string long_name(129, 'a');
-  expect_refused(chat(R"("tools":[{"type":"function","function":{"name":")" + long_name + "\"}}]"),
-                 {Code::kInvalidArgument, "tools[0].function.name", "must have 1 to 128"});
+  expect_refused(
+      chat(R"("tools":[{"type":"function","function":{"name":")" + long_name + "\"}}]"),
+      {Code::kInvalidArgument, "tools[0].function.name", "exceeds the 128 character limit"});
 }
 
 TEST(ChatRequest, LimitsTheNumberOfTools) {

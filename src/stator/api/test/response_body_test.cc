@@ -107,12 +107,13 @@ TEST(Models, AreListed) {
   std::string out;
   append_model_list(out, models);
   EXPECT_EQ(golden(out), golden(R"({"object":"list","data":[
-    {"id":"a/b","object":"model","created":5,"owned_by":"nvidia","context_window":4096,
+    {"id":"a/b","object":"model","created":5,"owned_by":"nvidia","root":"a/b","context_window":4096,
      "max_model_len":4096,
-     "max_output_tokens":100},{"id":"c","object":"model","created":6,"owned_by":"me","parent":"a/b"}]})"));
+     "max_output_tokens":100},{"id":"c","object":"model","created":6,"owned_by":"me","root":"c","parent":"a/b"}]})"));
   out.clear();
   append_model(out, models[1]);
-  EXPECT_EQ(out, R"({"id":"c","object":"model","created":6,"owned_by":"me","parent":"a/b"})");
+  EXPECT_EQ(out,
+            R"({"id":"c","object":"model","created":6,"owned_by":"me","root":"c","parent":"a/b"})");
 }
 
 TEST(Tokenize, AnswersInTheExpectedShape) {
@@ -120,7 +121,7 @@ TEST(Tokenize, AnswersInTheExpectedShape) {
   const std::vector<std::string> texts = {"a", "\xFF"};
   std::string out;
   append_tokenize_response(out, {.tokens = ids, .max_model_len = 9});
-  EXPECT_EQ(out, R"({"count":2,"max_model_len":9,"tokens":[1,2]})");
+  EXPECT_EQ(out, R"({"count":2,"max_model_len":9,"tokens":[1,2],"token_strs":null})");
   out.clear();
   append_tokenize_response(out, {.tokens = ids, .max_model_len = 9, .token_strs = texts});
   EXPECT_EQ(golden(out).at("token_strs"), golden(R"(["a","\ufffd"])"));

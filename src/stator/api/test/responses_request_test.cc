@@ -89,7 +89,9 @@ TEST(ResponsesRequest, NamesTheMediaItCannotRead) {
     const std::string said = messages_of(R"("input":[{"role":"user","content":[)" + parts + "]}]");
     EXPECT_TRUE(said.starts_with("Validation: input[0].content[0]" + text)) << said;
   };
-  starts_with(R"({"type":"input_image","file_id":"f1"})", ".image_url is required");
+  starts_with(R"({"type":"input_image","file_id":"f1"})", " is an image input by file_id");
+  starts_with(R"({"type":"input_image"})", " requires file_id or image_url");
+  starts_with(R"({"type":"input_file"})", " requires exactly one of");
   starts_with(R"({"type":"input_file","file_data":"data:application/pdf;base64,AA=="})",
               " is a file that is no image");
   starts_with(R"({"type":"input_file","file_url":"https://x/y.pdf"})",
@@ -224,7 +226,7 @@ TEST(ResponsesRequest, RefusesByName) {
   starts(messages_of(R"("input":[{"type":"mcp_call"}])"),
          "Validation: input[0].type is \"mcp_call\"");
   starts(messages_of(R"("input":[{"role":"user","content":[{"type":"input_image"}]}])"),
-         "Validation: input[0].content[0].image_url is required");
+         "Validation: input[0].content[0] requires file_id or image_url");
   starts(messages_of(R"("input":[{"role":"robot","content":"x"}])"), "Validation: input[0].role");
   starts(
       messages_of(R"("input":[{"type":"function_call","call_id":"c","name":"f","arguments":"["}])"),

@@ -8,8 +8,8 @@
 #include "stator/core/assert.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const stator::app::DynamoSource source = stator::app::read_dynamo_source(
-      std::string_view(reinterpret_cast<const char*>(data), size));
+  const stator::app::DynamoSource source =
+      stator::app::read_dynamo_source(std::string_view(reinterpret_cast<const char*>(data), size));
   for (size_t i = 0; i < source.variables.size(); ++i) {
     STATOR_ASSERT(!source.variables[i].name.empty(), "a variable has a name");
     STATOR_ASSERT(i == 0 || source.variables[i - 1].name < source.variables[i].name,

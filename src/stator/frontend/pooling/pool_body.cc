@@ -25,6 +25,7 @@ using inference::PoolTask;
 std::string_view id_prefix(api::PoolKind kind) {
   switch (kind) {
     case api::PoolKind::kEmbeddings:
+    case api::PoolKind::kCohereEmbed:
       return "embd-";
     case api::PoolKind::kRerank:
       return "rerank-";
@@ -32,10 +33,9 @@ std::string_view id_prefix(api::PoolKind kind) {
       return "score-";
     case api::PoolKind::kClassify:
       return "classify-";
-    case api::PoolKind::kPooling:
+    default:
       return "pool-";
   }
-  return "pool-";
 }
 
 Error contradiction(std::string text) {
@@ -130,7 +130,23 @@ void append_ranked(std::string& out, const PoolPlan& plan, const api::PoolFrame&
   if (plan.call.top_n && *plan.call.top_n < documents.size()) {
     documents.resize(*plan.call.top_n);
   }
-  append_ranking(out, frame, documents);
+  if (plan.call.in_tei_words) {
+    append_tei_ranking(out, documents);
+  } else {
+    append_ranking(out, frame, documents);
+  }
+}
+
+/// With the texts that were sent, where all of them are texts.
+void append_cohere(std::string& out, const PoolPlan& plan, const api::PoolFrame& frame,
+                   std::span<const PoolRow> rows) {
+  std::vector<std::string_view> texts;
+  for (const api::PoolInput& input : plan.call.inputs) {
+    if (const auto* text = std::get_if<std::string>(&input)) {
+      texts.push_back(*text);
+    }
+  }
+  append_cohere_embeddings(out, frame, rows, {.forms = plan.call.forms, .texts = texts});
 }
 
 bool is_binary(const PoolPlan& plan) {
@@ -192,6 +208,19 @@ ApiResult<PoolBody> make_pool_body(const PoolPlan& plan, std::vector<PoolAnswer>
       return body;
     case api::PoolKind::kClassify:
       append_classes(body.text, frame, rows, plan.model->pool.labels);
+      return body;
+    case api::PoolKind::kCohereEmbed:
+      append_cohere(body.text, plan, frame, rows);
+      return body;
+    case api::PoolKind::kTeiEmbed:
+    case api::PoolKind::kTeiEmbedAll:
+      append_vectors(body.text, rows);
+      return body;
+    case api::PoolKind::kTeiPredict:
+      append_predictions(body.text, rows, plan.model->pool.labels, plan.call.is_batch);
+      return body;
+    case api::PoolKind::kTeiSimilarity:
+      api::append_numbers(body.text, scores_of(plan, rows));
       return body;
     default:
       return encoded_body(plan, frame, rows);

@@ -26,6 +26,11 @@ inline constexpr auto kPoolRoutes = std::to_array<PoolRoute>({
     {"/classify", api::PoolKind::kClassify},
     {"/v1/pooling", api::PoolKind::kPooling},
     {"/pooling", api::PoolKind::kPooling},
+    {"/v2/embed", api::PoolKind::kCohereEmbed},
+    {"/embed", api::PoolKind::kTeiEmbed},
+    {"/embed_all", api::PoolKind::kTeiEmbedAll},
+    {"/predict", api::PoolKind::kTeiPredict},
+    {"/similarity", api::PoolKind::kTeiSimilarity},
 });
 
 constexpr std::optional<api::PoolKind> find_pool_route(std::string_view path) {
@@ -39,8 +44,9 @@ constexpr std::optional<api::PoolKind> find_pool_route(std::string_view path) {
 
 /// The kind as the metric label `endpoint`.
 constexpr std::string_view endpoint_label(api::PoolKind kind) {
-  constexpr std::array<std::string_view, 5> kLabels = {"embeddings", "rerank", "score", "classify",
-                                                       "pooling"};
+  constexpr std::array<std::string_view, 10> kLabels = {
+      "embeddings", "rerank",     "score",   "classify", "pooling",
+      "embeddings", "embeddings", "pooling", "classify", "score"};
   return kLabels[static_cast<size_t>(kind)];
 }
 

@@ -37,14 +37,7 @@ constexpr size_t kTokensMax = size_t{2} << 20;
 constexpr size_t kRequestIdBytesMax = 256;
 
 std::string_view inputs_field(PoolKind kind) {
-  switch (kind) {
-    case PoolKind::kRerank:
-      return "documents";
-    case PoolKind::kScore:
-      return "text_2";
-    default:
-      return "input";
-  }
+  return api::field_names(kind).inputs;
 }
 
 /// "it generates, embeds": what the model can do instead.
@@ -83,9 +76,18 @@ ApiResult<Chosen> choose_task(const api::PoolCall& call, const ServedModel& mode
   const inference::PoolTasks tasks = model.pool.tasks;
   switch (call.kind) {
     case PoolKind::kEmbeddings:
+    case PoolKind::kCohereEmbed:
+    case PoolKind::kTeiEmbed:
       return tasks.has(PoolTask::kEmbed) ? ApiResult<Chosen>(Chosen{PoolTask::kEmbed})
                                          : cannot(model, "make embeddings");
+    case PoolKind::kTeiEmbedAll:
+      return tasks.has(PoolTask::kTokenEmbed) ? ApiResult<Chosen>(Chosen{PoolTask::kTokenEmbed})
+                                              : cannot(model, "make embeddings of tokens");
+    case PoolKind::kTeiSimilarity:
+      return tasks.has(PoolTask::kEmbed) ? ApiResult<Chosen>(Chosen{PoolTask::kEmbed, true})
+                                         : cannot(model, "make embeddings");
     case PoolKind::kClassify:
+    case PoolKind::kTeiPredict:
       return tasks.has(PoolTask::kClassify) ? ApiResult<Chosen>(Chosen{PoolTask::kClassify})
                                             : cannot(model, "classify");
     case PoolKind::kRerank:
@@ -133,12 +135,18 @@ class PartMaker {
       }
       limit_ = static_cast<size_t>(*wanted);
     }
+    if (plan_.call.kind == PoolKind::kCohereEmbed && plan_.call.max_tokens_per_document) {
+      limit_ = std::min<size_t>(limit_, *plan_.call.max_tokens_per_document);
+    }
     return {};
   }
 
   ApiStatus add(PoolInput& input, const std::string& field) {
     STATOR_TRY(std::vector<TokenId> ids, ids_of(input, field));
     const bool framed = std::holds_alternative<std::string>(input) && plan_.call.add_special_tokens;
+    if (const size_t most = tokens_kept(framed); ids.size() > most && plan_.call.truncates_begin) {
+      ids.erase(ids.begin(), ids.end() - static_cast<ptrdiff_t>(most));
+    }
     if (framed) {
       ids = tokenizer::frame_text(tokenizer_, ids, truncates_ ? limit_ : tokenizer::kNoLimit);
     } else if (truncates_ && ids.size() > limit_) {
@@ -191,11 +199,13 @@ class PartMaker {
     }
     std::vector<TokenId> ids;
     // With one more than fits it is seen that the text is too long.
-    const Status encoded = tokenizer_.encode(
-        std::get<std::string>(input),
-        {.stop = {.cancel = context_.cancel,
-                  .ids_max = truncates_ ? std::min(limit_, kTokensMax) : kTokensMax}},
-        ids);
+    const Status encoded =
+        tokenizer_.encode(std::get<std::string>(input),
+                          {.stop = {.cancel = context_.cancel,
+                                    .ids_max = truncates_ && !plan_.call.truncates_begin
+                                                   ? std::min(limit_, kTokensMax)
+                                                   : kTokensMax}},
+                          ids);
     if (!encoded) {
       return ApiError(encoded.error().clone(), field);
     }
@@ -203,6 +213,15 @@ class PartMaker {
   }
 
  private:
+  /// Of a text, beside the special tokens around it.
+  size_t tokens_kept(bool framed) const {
+    if (!truncates_) {
+      return tokenizer::kNoLimit;
+    }
+    const size_t around =
+        framed ? tokenizer::frame_text(tokenizer_, {}, tokenizer::kNoLimit).size() : 0;
+    return limit_ - std::min(limit_, around);
+  }
   bool wants_text() const { return plan_.model->pool.wants_text; }
 
   ApiStatus check_length(size_t tokens, const std::string& field) {
@@ -273,8 +292,7 @@ std::string element(std::string_view field, size_t index, size_t count) {
 ApiStatus add_pairs(PoolPlan& plan, PartMaker& maker) {
   auto& queries = plan.call.queries;
   auto& documents = plan.call.inputs;
-  const bool ranks = plan.call.kind == PoolKind::kRerank;
-  const std::string_view query_field = ranks ? "query" : "text_1";
+  const std::string_view query_field = api::field_names(plan.call.kind).queries;
   std::vector<TokenId> query;
   for (size_t i = 0; i < documents.size(); ++i) {
     const size_t at = queries.size() == 1 ? 0 : i;
@@ -303,8 +321,7 @@ ApiStatus add_sequences(PoolPlan& plan, const PrepareContext& context) {
     return {};
   };
   plan.compared_queries = plan.call.queries.size();
-  STATOR_CHECK(
-      add_all(plan.call.queries, plan.call.kind == PoolKind::kRerank ? "query" : "text_1"));
+  STATOR_CHECK(add_all(plan.call.queries, api::field_names(plan.call.kind).queries));
   return add_all(plan.call.inputs, inputs_field(plan.call.kind));
 }
 
@@ -378,13 +395,14 @@ ApiResult<PoolPlan> prepare_pool(api::PoolCall call, NamedModel named,
                                                                             : context.request_id;
   plan.created_s = unix_seconds(context.wall_now);
   plan.call.queries = {};
-  const bool by_default = context.http.path() != "/v2/rerank";
-  if (plan.call.kind != PoolKind::kRerank || !plan.call.return_documents.value_or(by_default)) {
+  const bool by_default = context.http.path() != "/v2/rerank" && !plan.call.in_tei_words;
+  const bool returns = plan.call.kind == PoolKind::kRerank
+                           ? plan.call.return_documents.value_or(by_default)
+                           : plan.call.kind == PoolKind::kCohereEmbed;
+  if (!returns) {
     plan.call.inputs = {};
-    plan.call.return_documents = false;
-  } else {
-    plan.call.return_documents = true;
   }
+  plan.call.return_documents = returns;
   return plan;
 }
 

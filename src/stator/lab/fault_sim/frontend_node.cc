@@ -20,7 +20,7 @@ frontend::ModelSources make_sources(std::shared_ptr<const frontend::ModelAssets>
                                     VirtualReplicaHub* replicas) {
   frontend::ModelSources sources;
   sources.resolve_path = [](const std::string& path) { return Result<std::string>(path); };
-  sources.load_assets = [assets = std::move(assets)](const std::string&)
+  sources.load_assets = [assets = std::move(assets)](const std::string&, const std::string&)
       -> Result<std::shared_ptr<const frontend::ModelAssets>> { return assets; };
   if (replicas != nullptr) {
     sources.announcer = [replicas](const std::string& model) { return replicas->announcer(model); };

@@ -66,11 +66,6 @@ std::string_view without_preamble(std::string_view literal, std::string& storage
   return storage;
 }
 
-/// Blocks of tools that Anthropic's servers run.
-bool is_of_server_tools(std::string_view type) {
-  return type.ends_with("_result") || type == "container_upload" || type == "compaction";
-}
-
 bool says_error(std::string_view text) {
   constexpr std::string_view kWord = "error";
   return text.size() >= kWord.size() &&
@@ -358,13 +353,9 @@ void Conversation::take(Role role, const Block& block, const Path& path) {
       }
       return;
     case BlockType::kUnknown:
-      if (is_of_server_tools(block.type_name)) {
-        in_.unsupported(Path(path, "type"),
-                        fmt::format("is \"{}\", which is not supported", block.type_name));
-      } else {
-        in_.violation(Path(path, "type"),
-                      fmt::format("is \"{}\", which is no known type", block.type_name));
-      }
+      in_.unsupported(
+          Path(path, "type"),
+          fmt::format("is \"{0}\": content block type \"{0}\" is not supported", block.type_name));
       return;
     case BlockType::kNone:
       return;

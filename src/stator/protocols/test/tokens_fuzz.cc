@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bodies of POST /inference/v1/generate and /generate: what is accepted has a prompt.
+// Bodies of POST /inference/v1/generate, /generate and /: what is accepted has a prompt.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace stator::protocols;
-  for (const Protocol* protocol : {&tokens::kVllm, &tokens::kSglang}) {
+  for (const Protocol* protocol : {&tokens::kVllm, &tokens::kSglang, &tokens::kTgi}) {
     std::string body(reinterpret_cast<const char*>(data), size);
     const auto reading = protocol->read(body, {.limits = {.guided_decoding = true}});
     if (reading) {

@@ -144,6 +144,9 @@ api::ApiStatus read_body(FieldReader& in, Reading& reading, const api::ParseLimi
 }
 
 api::ApiResult<Reading> read(std::string& body, const ReadOptions& options) {
+  if (is_tgi_body(body, options.limits.json_depth_max)) {
+    return read_tgi(body, options);
+  }
   api::ParseLimits limits = options.limits;
   limits.model_required = false;
   return api::parse_body<Reading>(body, limits,
