@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "stator/core/log.h"
+#include "stator/core/random.h"
 #include "stator/transfer/plugins.h"
 #include "stator/transfer/wire.h"
 
@@ -13,21 +13,8 @@ namespace stator::transfer {
 namespace {
 
 constexpr std::array<std::string_view, 5> kTypes = {"shm", "cma", "tcp", "posix", "obj"};
+/// Ranges that a list of runs is written out to, where no registration holds a run as a whole.
 constexpr size_t kStridedMax = size_t{1} << 24;
-/// Between two looks at the clock while spinning.
-constexpr int kPauses = 16;
-constexpr double kRateWeight = 0.25;
-
-void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
-/// Bytes that are copied in the time for sure: 1 GB/s.
-uint64_t copied_within(Duration time) {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
-}
 
 }  // namespace
 
@@ -35,30 +22,27 @@ Agent::Agent(std::string name, const AgentOptions& options, Clock& clock, Metric
     : name_(std::move(name)),
       options_(options),
       clock_(clock),
-      random_(Random::from_entropy()),
+      epoch_(Random::from_entropy().next()),
       metrics_(metrics),
-      bytes_(metrics.counter("stator_transfer_bytes_total", "bytes moved")),
       dropped_(metrics.counter("stator_transfer_notifications_dropped_total",
-                               "notifications that nobody read in time")) {
-  epoch_ = random_.next();
-  for (uint32_t i = 0; i < std::max(1U, options_.threads); ++i) {
-    threads_.emplace_back("transfer", [this] { work(); });
-  }
-}
+                               "notifications that nobody read in time")),
+      registered_bytes_(
+          metrics.gauge("stator_transfer_registered_bytes", "memory that peers may be told of")),
+      movers_({.threads = options.threads,
+               .posted_max = options.posted_max,
+               .spin = options.spin,
+               .news = options.news},
+              clock, metrics) {}
 
 Agent::~Agent() {
-  std::vector<std::unique_ptr<Backend>> backends;
   {
     const MutexLock lock(mutex_);
-    stopping_ = true;
     for (const auto& [id, transfer] : transfers_) {
       transfer->canceled = true;
     }
-    work_.notify_all();
   }
-  for (net::Thread& thread : threads_) {
-    thread.join();
-  }
+  movers_.stop();
+  std::vector<std::unique_ptr<Backend>> backends;
   {
     const MutexLock lock(mutex_);
     backends = std::move(backends_);
@@ -104,7 +88,7 @@ Outcome Agent::create_backend(std::string_view type, const Params& params) {
     return Outcome::kBackend;
   }
   const MutexLock lock(mutex_);
-  for (const Region& region : regions_) {
+  for (const Region& region : registered_.all()) {
     if (const Outcome attached = made->attach(region.type, region.desc);
         attached != Outcome::kSuccess) {
       return attached;
@@ -114,66 +98,39 @@ Outcome Agent::create_backend(std::string_view type, const Params& params) {
   return Outcome::kSuccess;
 }
 
-/// Tells the backends of a range: all of them, or none.
-Outcome Agent::attach(MemType type, const Desc& range) {
-  for (size_t i = 0; i < backends_.size(); ++i) {
-    const Outcome attached = backends_[i]->attach(type, range);
-    if (attached != Outcome::kSuccess) {
-      for (size_t done = 0; done < i; ++done) {
-        backends_[done]->detach(type, range);
-      }
-      return attached;
-    }
-  }
-  return Outcome::kSuccess;
-}
-
 std::span<std::byte> Agent::allocate(size_t bytes) {
-  auto arena = memory::Arena::create({.bytes = bytes,
-                                      .huge_pages = memory::HugePages::kAdviseWhenLarge,
-                                      .sharing = memory::Sharing::kMemfd,
-                                      .name = "stator-transfer"});
-  if (!arena) {
-    return {};
-  }
   const MutexLock lock(mutex_);
-  arenas_.push_back(std::make_unique<memory::Arena>(std::move(*arena)));
-  return arenas_.back()->bytes().first(bytes);
+  return registered_.allocate(bytes);
 }
 
 Outcome Agent::register_mem(MemType type, std::span<const Desc> ranges) {
-  const MutexLock lock(mutex_);
   for (const Desc& range : ranges) {
     if (range.len == 0 || range.addr + range.len < range.addr) {
       return Outcome::kInvalidParam;
     }
   }
-  const size_t before = regions_.size();
-  for (const Desc& range : ranges) {
-    if (const Outcome attached = attach(type, range); attached != Outcome::kSuccess) {
-      for (; regions_.size() > before; regions_.pop_back()) {
-        for (const auto& backend : backends_) {
-          backend->detach(type, regions_.back().desc);
+  std::vector<std::pair<Backend*, Desc>> told;
+  Outcome outcome = Outcome::kSuccess;
+  {
+    const MutexLock lock(mutex_);
+    for (const Desc& range : ranges) {
+      for (const auto& backend : backends_) {
+        outcome = outcome == Outcome::kSuccess ? backend->attach(type, range) : outcome;
+        if (outcome == Outcome::kSuccess) {
+          told.emplace_back(backend.get(), range);
         }
       }
-      return attached;
     }
-    Region region{.type = type, .desc = range};
-    for (size_t i = 0; i < region.key.size(); i += 8) {
-      const uint64_t word = random_.next();
-      std::memcpy(region.key.data() + i, &word, sizeof word);
+    if (outcome == Outcome::kSuccess) {
+      registered_.add(type, ranges);
+      registered_bytes_.set(static_cast<double>(registered_.memory_bytes()));
+      return outcome;
     }
-    for (const auto& arena : arenas_) {
-      const auto base = reinterpret_cast<uint64_t>(arena->bytes().data());
-      const Region whole{.desc = {.addr = base, .len = arena->bytes().size()}};
-      if (type == MemType::kDram && whole.covers({range.addr, range.len, 0})) {
-        region.shared_fd = arena->descriptor();
-        region.shared_offset = range.addr - base;
-      }
-    }
-    regions_.push_back(region);
   }
-  return Outcome::kSuccess;
+  for (const auto& [backend, range] : told) {
+    backend->detach(type, range);
+  }
+  return outcome;
 }
 
 Outcome Agent::register_named(MemType type, std::string_view meta, uint64_t& dev) {
@@ -182,7 +139,8 @@ Outcome Agent::register_named(MemType type, std::string_view meta, uint64_t& dev
     if (backend->supports(MemType::kDram, type) && !backend->supports_remote()) {
       const Outcome opened = backend->open(type, meta, dev);
       if (opened == Outcome::kSuccess) {
-        regions_.push_back({.type = type, .desc = {.addr = 0, .len = UINT64_MAX, .dev = dev}});
+        const Desc whole{.addr = 0, .len = UINT64_MAX, .dev = dev};
+        registered_.add(type, {&whole, 1});
       }
       return opened;
     }
@@ -191,16 +149,25 @@ Outcome Agent::register_named(MemType type, std::string_view meta, uint64_t& dev
 }
 
 Outcome Agent::deregister_mem(MemType type, std::span<const Desc> ranges) {
-  const MutexLock lock(mutex_);
-  for (const Desc& range : ranges) {
-    const auto found = std::ranges::find_if(regions_, [&](const Region& region) {
-      return region.type == type && region.desc == range;
-    });
-    if (found == regions_.end()) {
-      return Outcome::kNotFound;
+  std::vector<Backend*> backends;
+  {
+    const MutexLock lock(mutex_);
+    for (const Desc& range : ranges) {
+      if (registered_.find(type, range) == nullptr) {
+        return Outcome::kNotFound;
+      }
     }
-    regions_.erase(found);
+    for (const Desc& range : ranges) {
+      registered_.remove(type, range);
+    }
+    registered_bytes_.set(static_cast<double>(registered_.memory_bytes()));
     for (const auto& backend : backends_) {
+      backends.push_back(backend.get());  // an agent's backends stay as long as it does
+    }
+  }
+  // Without the lock: who writes there now on behalf of a peer may want it first.
+  for (Backend* const backend : backends) {
+    for (const Desc& range : ranges) {
       backend->detach(type, range);
     }
   }
@@ -231,11 +198,7 @@ Metadata Agent::describe(std::vector<Region> regions, bool connection) const {
 
 std::string Agent::local_md() const {
   const MutexLock lock(mutex_);
-  std::vector<Region> regions;
-  std::ranges::copy_if(regions_, std::back_inserter(regions), [](const Region& region) {
-    return region.type == MemType::kDram || region.type == MemType::kVram;
-  });
-  return encode(describe(std::move(regions), true));
+  return encode(describe(registered_.memory(), true));
 }
 
 Outcome Agent::local_partial_md(MemType type, std::span<const Desc> ranges, bool connection,
@@ -243,10 +206,8 @@ Outcome Agent::local_partial_md(MemType type, std::span<const Desc> ranges, bool
   const MutexLock lock(mutex_);
   std::vector<Region> regions;
   for (const Desc& range : ranges) {
-    const auto found = std::ranges::find_if(regions_, [&](const Region& region) {
-      return region.type == type && region.desc == range;
-    });
-    if (found == regions_.end()) {
+    const Region* const found = registered_.find(type, range);
+    if (found == nullptr) {
       return Outcome::kNotFound;
     }
     regions.push_back(*found);
@@ -258,7 +219,7 @@ Outcome Agent::local_partial_md(MemType type, std::span<const Desc> ranges, bool
 }
 
 /// Adds what `part` has and `into`, of the same life, has not.
-void Agent::merge(Metadata& into, Metadata&& part) const {
+void Agent::merge(Metadata& into, Metadata&& part) {
   for (Metadata::Backend& backend : part.backends) {
     const auto known = std::ranges::find(into.backends, backend.type, &Metadata::Backend::type);
     if (known == into.backends.end()) {
@@ -277,6 +238,7 @@ void Agent::merge(Metadata& into, Metadata&& part) const {
 Outcome Agent::load_remote_md(std::string_view blob, std::string& peer) {
   auto metadata = decode_metadata(blob);
   if (!metadata) {
+    refused(Outcome::kMismatch);
     return Outcome::kMismatch;
   }
   if (metadata->agent == name_) {
@@ -291,6 +253,7 @@ Outcome Agent::load_remote_md(std::string_view blob, std::string& peer) {
     merge(whole, std::move(loaded.metadata));
     loaded.metadata = std::move(whole);
   }
+  sort_regions(loaded.metadata.regions);
   for (const auto& backend : backends_) {
     for (const Metadata::Backend& theirs : loaded.metadata.backends) {
       if (theirs.type == backend->type() &&
@@ -325,44 +288,24 @@ bool Agent::knows(std::string_view peer) const {
   return peers_.contains(peer);
 }
 
-const Region* Agent::find_region(std::span<const Region> regions, MemType type,
-                                 const Desc& range) const {
-  const auto found = std::ranges::find_if(
-      regions, [&](const Region& region) { return region.type == type && region.covers(range); });
-  return found == regions.end() ? nullptr : &*found;
+/// Nothing: it is not known.
+std::optional<std::span<const Region>> Agent::regions_of(std::string_view owner) const {
+  if (owner.empty()) {
+    return registered_.all();
+  }
+  const auto peer = peers_.find(owner);
+  return peer == peers_.end()
+             ? std::nullopt
+             : std::optional(std::span<const Region>(peer->second.metadata.regions));
 }
 
 Outcome Agent::prep_list(std::string_view owner, MemType type, std::span<const Desc> ranges,
                          ListId& list) {
+  auto made = std::make_shared<RangeList>(std::string(owner == name_ ? kSelf : owner), type);
   const MutexLock lock(mutex_);
-  auto made = std::make_shared<List>();
-  made->owner = owner == name_ ? std::string() : std::string(owner);
-  made->type = type;
-  made->ranges.assign(ranges.begin(), ranges.end());
-  std::span<const Region> regions = regions_;
-  if (!made->owner.empty()) {
-    const auto peer = peers_.find(owner);
-    if (peer == peers_.end()) {
-      return Outcome::kNotFound;
-    }
-    regions = peer->second.metadata.regions;
-  }
-  const bool remote = !made->owner.empty();
-  made->region_of.reserve(remote ? ranges.size() : 0);
-  const Region* last = nullptr;  // mostly the next range is in the same one
-  for (const Desc& range : ranges) {
-    if (last == nullptr || !last->covers(range)) {
-      last = find_region(regions, type, range);
-      if (last == nullptr) {
-        return Outcome::kNotFound;  // A1
-      }
-      if (remote) {
-        made->regions.push_back(*last);
-      }
-    }
-    if (remote) {
-      made->region_of.push_back(static_cast<uint32_t>(made->regions.size() - 1));
-    }
+  const auto regions = regions_of(made->owner());
+  if (!regions || !made->add(ranges, *regions)) {
+    return Outcome::kNotFound;  // A1
   }
   list = ++last_id_;
   lists_.emplace(list, std::move(made));
@@ -371,16 +314,42 @@ Outcome Agent::prep_list(std::string_view owner, MemType type, std::span<const D
 
 Outcome Agent::prep_strided(std::string_view owner, MemType type, std::span<const StridedDesc> runs,
                             ListId& list) {
-  std::vector<Desc> ranges;
+  uint64_t count = 0;
   for (const StridedDesc& run : runs) {
-    if (ranges.size() + run.count > kStridedMax) {
-      return Outcome::kInvalidParam;
+    if (__builtin_add_overflow(count, run.count, &count) || count > UINT32_MAX) {
+      return Outcome::kInvalidParam;  // indices have 32 bits
     }
+  }
+  auto made = std::make_shared<RangeList>(std::string(owner == name_ ? kSelf : owner), type);
+  {
+    const MutexLock lock(mutex_);
+    const auto regions = regions_of(made->owner());
+    if (!regions) {
+      return Outcome::kNotFound;
+    }
+    if (std::ranges::all_of(runs,
+                            [&](const StridedDesc& run) { return made->add_run(run, *regions); })) {
+      list = ++last_id_;
+      lists_.emplace(list, std::move(made));
+      return Outcome::kSuccess;
+    }
+  }
+  if (count > kStridedMax) {
+    return Outcome::kInvalidParam;
+  }
+  std::vector<Desc> ranges;  // a run may go through several registrations
+  ranges.reserve(count);
+  for (const StridedDesc& run : runs) {
     for (uint64_t i = 0; i < run.count; ++i) {
       ranges.push_back({.addr = run.addr + i * run.stride, .len = run.len, .dev = run.dev});
     }
   }
   return prep_list(owner, type, ranges, list);
+}
+
+Agent::SharedList Agent::find_list(ListId list) const {
+  const auto found = lists_.find(list);
+  return found == lists_.end() ? nullptr : found->second;
 }
 
 void Agent::release_list(ListId list) {
@@ -390,8 +359,8 @@ void Agent::release_list(ListId list) {
 
 size_t Agent::list_size(ListId list) const {
   const MutexLock lock(mutex_);
-  const auto found = lists_.find(list);
-  return found == lists_.end() ? 0 : found->second->ranges.size();
+  const SharedList found = find_list(list);
+  return found == nullptr ? 0 : found->size();
 }
 
 /// The first of the agent's backends, in the order they were made, that does it.
@@ -414,186 +383,125 @@ Backend* Agent::choose(MemType local, MemType remote, std::string_view peer) {
   return nullptr;
 }
 
-Outcome Agent::make_xfer(const Wanted& wanted, TransferId& transfer) {
-  const MutexLock lock(mutex_);
-  const auto local = lists_.find(wanted.local);
-  const auto remote = lists_.find(wanted.remote);
-  if (local == lists_.end() || remote == lists_.end() || !local->second->owner.empty() ||
-      wanted.local_indices.size() != wanted.remote_indices.size()) {
-    return Outcome::kInvalidParam;
-  }
-  const List& from = *local->second;
-  const List& to = *remote->second;
-  auto made = std::make_shared<Transfer>();
-  made->op = wanted.op;
-  made->local_type = from.type;
-  made->remote_type = to.type;
-  made->peer = to.owner;
-  made->remote = remote->second;
-  made->notification = wanted.notification;
-  made->deadline = wanted.deadline > Duration::zero() ? wanted.deadline : options_.deadline;
-  made->pairs.reserve(wanted.local_indices.size());
-  for (size_t i = 0; i < wanted.local_indices.size(); ++i) {
-    const uint32_t l = wanted.local_indices[i];
-    const uint32_t r = wanted.remote_indices[i];
-    if (l >= from.ranges.size() || r >= to.ranges.size() ||
-        from.ranges[l].len != to.ranges[r].len) {
+/// Checks the pairs of a transfer, whose backend is known, and cuts it into parts.
+Outcome Agent::pair_up(Transfer& transfer, uint64_t inline_bytes) {
+  const Pairs pairs = transfer.pairs();
+  const bool one_by_one = transfer.backend->moves_one_by_one();
+  const uint64_t part_bytes = one_by_one                        ? 1
+                              : transfer.backend->only_copies() ? Movers::kPartBytes
+                                                                : UINT64_MAX;
+  Transfer::Part part;
+  uint64_t in_part = 0;
+  const auto end_part = [&](size_t end) {
+    if (end > part.begin) {
+      part.end = end;
+      transfer.parts.push_back(part);
+    }
+    part.begin = end;
+    in_part = 0;
+  };
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const Pair pair = pairs[i];
+    const uint64_t len = pair.local.len;
+    if (len != pair.remote.len) {
       return Outcome::kInvalidParam;
     }
-    made->pairs.push_back(
-        {.local = from.ranges[l],
-         .remote = to.ranges[r],
-         .remote_region = to.regions.empty() ? nullptr : &to.regions[to.region_of[r]]});
-    made->telemetry.bytes += from.ranges[l].len;
+    transfer.bytes += len;
+    if (len > part_bytes && !one_by_one) {  // alone, and in pieces
+      end_part(i);
+      for (uint64_t at = 0; at < len; at += part_bytes) {
+        transfer.parts.push_back(
+            {.begin = i, .end = i + 1, .at = at, .len = std::min(part_bytes, len - at)});
+      }
+      part.begin = i + 1;
+      continue;
+    }
+    in_part += len;
+    if (in_part >= part_bytes) {
+      end_part(i + 1);
+    }
   }
-  made->telemetry.descriptors = made->pairs.size();
-  made->backend = choose(from.type, to.type, to.owner);
+  if (part_bytes == UINT64_MAX || (transfer.bytes <= inline_bytes && !one_by_one)) {
+    transfer.parts.clear();
+    return Outcome::kSuccess;
+  }
+  end_part(pairs.size());
+  return Outcome::kSuccess;
+}
+
+Outcome Agent::make_xfer(const Wanted& wanted, TransferId& transfer) {
+  auto made = std::make_shared<Transfer>();
+  made->op = wanted.op;
+  made->notification = wanted.notification;
+  made->deadline = wanted.deadline > Duration::zero() ? wanted.deadline : options_.deadline;
+  {
+    const MutexLock lock(mutex_);
+    made->local = find_list(wanted.local);
+    made->remote = find_list(wanted.remote);
+    if (made->local == nullptr || made->remote == nullptr || !made->local->owner().empty()) {
+      return Outcome::kInvalidParam;
+    }
+    made->backend = choose(made->local->type(), made->remote->type(), made->remote->owner());
+  }
+  const bool all = wanted.all;
+  made->all = all;
+  made->descriptors = all ? made->local->size() : wanted.local_indices.size();
+  if (made->descriptors != (all ? made->remote->size() : wanted.remote_indices.size())) {
+    return Outcome::kInvalidParam;
+  }
+  for (size_t i = 0; i < (all ? 0 : made->descriptors); ++i) {
+    if (wanted.local_indices[i] >= made->local->size() ||
+        wanted.remote_indices[i] >= made->remote->size()) {
+      return Outcome::kInvalidParam;
+    }
+  }
+  if (!all) {
+    made->local_indices.assign(wanted.local_indices.begin(), wanted.local_indices.end());
+    made->remote_indices.assign(wanted.remote_indices.begin(), wanted.remote_indices.end());
+  }
   if (made->backend == nullptr) {
     return Outcome::kNotSupported;
   }
-  made->copies = made->backend->only_copies();
+  if (const Outcome paired = pair_up(*made, options_.inline_bytes); paired != Outcome::kSuccess) {
+    return paired;
+  }
+  const MutexLock lock(mutex_);
   transfer = ++last_id_;
   transfers_.emplace(transfer, std::move(made));
   return Outcome::kSuccess;
 }
 
+SharedTransfer Agent::find(TransferId id) const {
+  const MutexLock lock(mutex_);
+  const auto found = transfers_.find(id);
+  return found == transfers_.end() ? nullptr : found->second;
+}
+
 Outcome Agent::post(TransferId id) {
-  MutexLock lock(mutex_);
-  const auto found = transfers_.find(id);
-  if (found == transfers_.end()) {
-    return Outcome::kNotFound;
-  }
-  const std::shared_ptr<Transfer> transfer = found->second;
-  if (transfer->outcome == Outcome::kInProgress) {
-    return Outcome::kRepostActive;
-  }
-  if (!transfer->peer.empty() && !peers_.contains(transfer->peer)) {
-    return Outcome::kNotFound;
-  }
-  if (queue_.size() >= options_.posted_max || stopping_) {
-    return Outcome::kNotAllowed;
-  }
-  transfer->canceled = false;
-  transfer->outcome = Outcome::kInProgress;
-  if (transfer->copies && transfer->telemetry.bytes <= options_.inline_bytes && queue_.empty()) {
-    lock.unlock();  // waking a thread would take longer
-    run_unlocked(*transfer);
-    return transfer->outcome;
-  }
-  queue_.push_back(transfer);
-  ++queued_;
-  work_.notify_one();
-  return Outcome::kInProgress;
-}
-
-/// A transfer that follows another closely finds its thread awake.
-void Agent::spin_for_work() const {
-  const TimePoint until = clock_.now() + options_.spin;
-  while (queued_.load(std::memory_order_relaxed) == 0 && clock_.now() < until) {
-    for (int i = 0; i < kPauses; ++i) {
-      pause_cpu();
-    }
-  }
-}
-
-void Agent::work() {
-  bool rested = true;
-  MutexLock lock(mutex_);
-  while (true) {
-    if (queue_.empty()) {
-      if (stopping_) {
-        return;
-      }
-      if (!rested) {
-        lock.unlock();
-        spin_for_work();
-        lock.lock();
-        rested = true;
-        continue;
-      }
-      work_.wait(lock);
-      continue;
-    }
-    const std::shared_ptr<Transfer> transfer = std::move(queue_.front());
-    queue_.pop_front();
-    --queued_;
-    rested = false;
-    lock.unlock();
-    run_unlocked(*transfer);
-    lock.lock();
-  }
-}
-
-void Agent::run_unlocked(Transfer& transfer) {
-  run(transfer);
-  if (options_.news) {
-    options_.news();
-  }
-  const MutexLock lock(mutex_);
-  done_.notify_all();
-}
-
-void Agent::run(Transfer& transfer) {
-  const TimePoint begin = clock_.now();
-  Ended ended;
-  if (transfer.canceled) {
-    ended.outcome = Outcome::kCanceled;
-  } else {
-    ended = transfer.backend->run({.op = transfer.op,
-                                   .local_type = transfer.local_type,
-                                   .remote_type = transfer.remote_type,
-                                   .pairs = transfer.pairs,
-                                   .peer = transfer.peer,
-                                   .notification = transfer.notification,
-                                   .deadline = begin + transfer.deadline,
-                                   .canceled = &transfer.canceled});
-  }
-  if (ended.outcome == Outcome::kSuccess) {
-    bytes_.add(transfer.telemetry.bytes);
-  }
-  const MutexLock lock(mutex_);
-  transfer.telemetry.seconds = std::chrono::duration<double>(clock_.now() - begin).count();
-  if (ended.outcome == Outcome::kSuccess && transfer.telemetry.seconds > 0) {
-    const double rate = static_cast<double>(transfer.telemetry.bytes) / transfer.telemetry.seconds;
-    double& mean = bytes_per_second_[transfer.backend];
-    mean = mean == 0 ? rate : mean + ((rate - mean) * kRateWeight);
-  }
-  transfer.cause = std::move(ended.cause);
-  transfer.outcome = ended.outcome;
-}
-
-Outcome Agent::status(TransferId id) const {
-  const MutexLock lock(mutex_);
-  const auto found = transfers_.find(id);
-  return found == transfers_.end() ? Outcome::kNotFound : found->second->outcome.load();
-}
-
-Outcome Agent::wait(TransferId id, Duration most) {
-  const TimePoint until = clock_.now() + most;
-  MutexLock lock(mutex_);
-  while (true) {
+  SharedTransfer transfer;
+  {
+    const MutexLock lock(mutex_);
     const auto found = transfers_.find(id);
     if (found == transfers_.end()) {
       return Outcome::kNotFound;
     }
-    const std::shared_ptr<Transfer> transfer = found->second;
-    const Duration left = until - clock_.now();
-    if (transfer->outcome != Outcome::kInProgress || left <= Duration::zero()) {
-      return transfer->outcome;
+    transfer = found->second;
+    const std::string& peer = transfer->remote->owner();
+    if (!peer.empty() && !peers_.contains(peer)) {
+      return Outcome::kNotFound;
     }
-    const auto queued = transfer->copies && transfer->telemetry.bytes <= copied_within(left)
-                            ? std::ranges::find(queue_, transfer)
-                            : queue_.end();
-    if (queued != queue_.end()) {
-      queue_.erase(queued);
-      --queued_;
-      lock.unlock();
-      run_unlocked(*transfer);
-      lock.lock();
-      continue;
-    }
-    done_.wait_for(lock, left);
   }
+  return movers_.post(transfer);
+}
+
+Outcome Agent::status(TransferId id) const {
+  const SharedTransfer transfer = find(id);
+  return transfer == nullptr ? Outcome::kNotFound : transfer->outcome.load();
+}
+
+Outcome Agent::wait(TransferId id, Duration most) {
+  const SharedTransfer transfer = find(id);
+  return transfer == nullptr ? Outcome::kNotFound : movers_.wait(transfer, most);
 }
 
 Outcome Agent::release(TransferId id) {
@@ -611,43 +519,54 @@ Outcome Agent::release(TransferId id) {
 }
 
 std::optional<Duration> Agent::estimate(TransferId id) const {
-  const MutexLock lock(mutex_);
-  const auto found = transfers_.find(id);
-  const auto rate = found == transfers_.end() ? bytes_per_second_.end()
-                                              : bytes_per_second_.find(found->second->backend);
-  if (rate == bytes_per_second_.end() || rate->second <= 0) {
+  const SharedTransfer transfer = find(id);
+  const double rate = transfer == nullptr ? 0 : movers_.rate(*transfer);
+  if (rate <= 0) {
     return std::nullopt;
   }
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(
-      static_cast<double>(found->second->telemetry.bytes) / rate->second));
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(static_cast<double>(transfer->bytes) / rate));
 }
 
 std::string Agent::backend_of(TransferId id) const {
-  const MutexLock lock(mutex_);
-  const auto found = transfers_.find(id);
-  return found == transfers_.end() ? std::string() : std::string(found->second->backend->type());
+  const SharedTransfer transfer = find(id);
+  return transfer == nullptr ? std::string() : std::string(transfer->backend->type());
 }
 
 std::optional<Telemetry> Agent::telemetry(TransferId id) const {
-  const MutexLock lock(mutex_);
-  const auto found = transfers_.find(id);
-  if (found == transfers_.end() || found->second->outcome != Outcome::kSuccess) {
+  const SharedTransfer transfer = find(id);
+  if (transfer == nullptr || transfer->outcome != Outcome::kSuccess) {
     return std::nullopt;
   }
-  return found->second->telemetry;
+  return movers_.telemetry(*transfer);
 }
 
 std::string Agent::cause(TransferId id) const {
-  const MutexLock lock(mutex_);
-  const auto found = transfers_.find(id);
-  return found == transfers_.end() ? std::string("no such transfer") : found->second->cause;
+  const SharedTransfer transfer = find(id);
+  return transfer == nullptr ? std::string("no such transfer") : movers_.ended(*transfer).cause;
+}
+
+std::optional<size_t> Agent::failed_range(TransferId id) const {
+  const SharedTransfer transfer = find(id);
+  if (transfer == nullptr || transfer->outcome >= Outcome::kSuccess ||
+      transfer->outcome == Outcome::kNotPosted) {
+    return std::nullopt;
+  }
+  return movers_.ended(*transfer).failed_pair;
 }
 
 bool Agent::allows(const RemoteKey& key, const Desc& range) const {
   const MutexLock lock(mutex_);
-  const auto found = std::ranges::find(regions_, key, &Region::key);
-  return found != regions_.end() && found->type == MemType::kDram && key != RemoteKey{} &&
-         found->covers(range);
+  return registered_.allows(key, range);
+}
+
+void Agent::refused(Outcome why) {
+  metrics_
+      .counter("stator_transfer_refused_total",
+               "messages of peers that were refused: forged keys, ranges not registered, another "
+               "life of the agent, malformed",
+               {{"reason", std::string(to_string(why))}})
+      .add();
 }
 
 void Agent::deliver(std::string peer, std::string message) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -18,10 +16,9 @@
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
 #include "stator/core/mutex.h"
-#include "stator/core/random.h"
-#include "stator/memory/arena.h"
-#include "stator/net/thread.h"
 #include "stator/transfer/backend.h"
+#include "stator/transfer/movers.h"
+#include "stator/transfer/registrations.h"
 
 namespace stator::transfer {
 
@@ -36,17 +33,11 @@ struct AgentOptions {
   std::function<void()> news;
 };
 
-/// A list of ranges made ready once, so that transfers only name indices.
+/// A list of ranges made ready once (RangeList), so that transfers only name indices.
 using ListId = uint64_t;
 using TransferId = uint64_t;
 /// The list's owner is this agent.
 inline constexpr std::string_view kSelf;
-
-struct Telemetry {
-  double seconds = 0;
-  uint64_t bytes = 0;
-  uint64_t descriptors = 0;
-};
 
 /// A named endpoint that moves bytes between registered memory, files and objects of this process
 /// and of other agents: one-sided reads and writes, with a notification once all bytes are there.
@@ -65,7 +56,8 @@ struct Telemetry {
 /// A2  Exactly one outcome per post; by the transfer's deadline at the latest.
 /// A3  A notification comes after every byte of its transfer is visible at the target.
 /// A4  An agent has a new epoch in each life; keys of an earlier one are refused.
-/// Thread-safety: all methods, any thread; post() never blocks. Not movable.
+/// Thread-safety: all methods, any thread; post() never blocks. deregister_mem() waits until no
+/// peer writes there any more. Not movable.
 class Agent final : private Host {
  public:
   Agent(std::string name, const AgentOptions& options, Clock& clock, Metrics& metrics);
@@ -118,6 +110,7 @@ class Agent final : private Host {
     ListId remote = 0;
     std::span<const uint32_t> remote_indices;
     std::string notification;
+    bool all = false;     ///< no indices: all of both lists, in their order
     Duration deadline{};  ///< zero: the agent's
   };
   Outcome make_xfer(const Wanted& wanted, TransferId& transfer);
@@ -134,56 +127,35 @@ class Agent final : private Host {
   std::string backend_of(TransferId transfer) const;
   /// Why the last one failed, in words.
   std::string cause(TransferId transfer) const;
+  /// The first of its ranges that was not moved, as far as it is known; nothing: it has not failed.
+  std::optional<size_t> failed_range(TransferId transfer) const;
 
   /// What came since the last call, by sender.
   std::map<std::string, std::vector<std::string>> notifications();
   Outcome gen_notification(std::string_view peer, std::string_view message);
 
  private:
-  struct List {
-    std::string owner;  // empty: this agent
-    MemType type = MemType::kDram;
-    std::vector<Desc> ranges;
-    // Of a peer: the registrations its ranges are in, and for each range which.
-    std::vector<Region> regions;
-    std::vector<uint32_t> region_of;
-  };
-  struct Transfer {
-    Op op = Op::kRead;
-    MemType local_type = MemType::kDram;
-    MemType remote_type = MemType::kDram;
-    std::string peer;
-    std::vector<Pair> pairs;
-    std::shared_ptr<const List> remote;  // shared with make_xfer: its regions
-    Backend* backend = nullptr;
-    std::string notification;
-    Duration deadline{};
-    bool copies = false;
-    std::atomic<bool> canceled{false};
-    std::atomic<Outcome> outcome{Outcome::kNotPosted};
-    std::string cause;
-    Telemetry telemetry;
-  };
   struct Peer {
-    Metadata metadata;
+    Metadata metadata;                                   // its regions sorted
     std::map<std::string, bool, std::less<>> connected;  // by backend
   };
+  using SharedList = std::shared_ptr<const RangeList>;  // shared with transfers
 
   uint64_t epoch() const override { return epoch_; }
   bool allows(const RemoteKey& key, const Desc& range) const override;
   void deliver(std::string peer, std::string message) override;
+  void refused(Outcome why) override;
 
-  Outcome attach(MemType type, const Desc& range) STATOR_REQUIRES(mutex_);
   std::unique_ptr<Backend> make_backend(std::string_view type, const Params& params,
                                         std::string& cause);
-  void work();
-  void spin_for_work() const;
-  void run(Transfer& transfer);
-  void run_unlocked(Transfer& transfer);
   Metadata describe(std::vector<Region> regions, bool connection) const STATOR_REQUIRES(mutex_);
-  void merge(Metadata& into, Metadata&& part) const;
-  const Region* find_region(std::span<const Region> regions, MemType type, const Desc& range) const;
+  static void merge(Metadata& into, Metadata&& part);
+  std::optional<std::span<const Region>> regions_of(std::string_view owner) const
+      STATOR_REQUIRES(mutex_);
+  SharedList find_list(ListId list) const STATOR_REQUIRES(mutex_);
+  SharedTransfer find(TransferId transfer) const;
   Backend* choose(MemType local, MemType remote, std::string_view peer) STATOR_REQUIRES(mutex_);
+  static Outcome pair_up(Transfer& transfer, uint64_t inline_bytes);
 
   const std::string name_;
   const AgentOptions options_;
@@ -191,26 +163,18 @@ class Agent final : private Host {
   uint64_t epoch_ = 0;
 
   mutable Mutex mutex_;
-  std::condition_variable_any work_;
-  mutable std::condition_variable_any done_;
-  Random random_ STATOR_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<memory::Arena>> arenas_ STATOR_GUARDED_BY(mutex_);
-  std::vector<Region> regions_ STATOR_GUARDED_BY(mutex_);
+  Registrations registered_ STATOR_GUARDED_BY(mutex_);
   std::map<std::string, Peer, std::less<>> peers_ STATOR_GUARDED_BY(mutex_);
-  std::map<ListId, std::shared_ptr<const List>> lists_ STATOR_GUARDED_BY(mutex_);
-  std::map<TransferId, std::shared_ptr<Transfer>> transfers_ STATOR_GUARDED_BY(mutex_);
-  std::deque<std::shared_ptr<Transfer>> queue_ STATOR_GUARDED_BY(mutex_);
-  std::atomic<size_t> queued_{0};  // what spinning threads look at
-  std::map<const Backend*, double> bytes_per_second_ STATOR_GUARDED_BY(mutex_);
+  std::map<ListId, SharedList> lists_ STATOR_GUARDED_BY(mutex_);
+  std::map<TransferId, SharedTransfer> transfers_ STATOR_GUARDED_BY(mutex_);
   uint64_t last_id_ STATOR_GUARDED_BY(mutex_) = 0;
-  bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
   std::deque<std::pair<std::string, std::string>> notifications_ STATOR_GUARDED_BY(mutex_);
 
   Metrics& metrics_;
-  Counter bytes_;
   Counter dropped_;
+  Gauge registered_bytes_;
   std::vector<std::unique_ptr<Backend>> backends_ STATOR_GUARDED_BY(mutex_);
-  std::vector<net::Thread> threads_;
+  Movers movers_;  // last: its threads use the rest
 };
 
 }  // namespace stator::transfer

@@ -11,25 +11,19 @@
 
 #include "stator/core/clock.h"
 #include "stator/core/metrics.h"
+#include "stator/transfer/range_list.h"
 #include "stator/transfer/types.h"
 
 namespace stator::transfer {
 
 using Params = std::map<std::string, std::string, std::less<>>;
 
-/// Two ranges of equal length, and the registrations that hold them.
-struct Pair {
-  Desc local;
-  Desc remote;
-  const Region* remote_region = nullptr;  ///< null where the remote side is this agent
-};
-
 /// One transfer on its way. Everything outlives run().
 struct Job {
   Op op = Op::kRead;
   MemType local_type = MemType::kDram;
   MemType remote_type = MemType::kDram;
-  std::span<const Pair> pairs;
+  Pairs pairs;
   std::string_view peer;          ///< empty: this agent (files, objects)
   std::string_view notification;  ///< told to the peer when all bytes are there; empty: nothing
   TimePoint deadline;
@@ -53,6 +47,8 @@ class Host {
   /// The region with this key, if the range is within it.
   virtual bool allows(const RemoteKey& key, const Desc& range) const = 0;
   virtual void deliver(std::string peer, std::string message) = 0;
+  /// A peer asked for what it may not, or sent what is no message: its connection was closed.
+  virtual void refused(Outcome why) = 0;
 };
 
 /// A way to move bytes. Thread-safety: run() by several of the agent's threads at once, the rest by
@@ -64,10 +60,13 @@ class Backend {
   virtual bool supports(MemType local, MemType remote) const = 0;
   /// Other agents are reached; else only this one.
   virtual bool supports_remote() const { return false; }
-  /// run() only copies memory: whoever posts or waits may as well do it.
+  /// run() only copies memory: whoever posts or waits may as well do it, and several at once do
+  /// parts of one transfer. The notification is then told by notify().
   virtual bool only_copies() const { return false; }
+  /// run() moves one pair after the other and waits for each: several threads do some pairs each.
+  virtual bool moves_one_by_one() const { return false; }
 
-  /// A range was registered, or is no more.
+  /// A range was registered, or is no more: when detach() returns, no peer's message changes it.
   virtual Outcome attach(MemType /*type*/, const Desc& /*range*/) { return Outcome::kSuccess; }
   virtual void detach(MemType /*type*/, const Desc& /*range*/) {}
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -298,38 +297,47 @@ void stator_transfer_release_list(stator_transfer_agent* agent, int64_t list) {
   }
 }
 
+namespace {
+
+int64_t make(stator_transfer_agent* agent, int op, Agent::Wanted wanted, const char* notification) {
+  if (agent == nullptr || (op != STATOR_READ && op != STATOR_WRITE)) {
+    return STATOR_INVALID_PARAM;
+  }
+  wanted.op = op == STATOR_READ ? Op::kRead : Op::kWrite;
+  wanted.notification = notification == nullptr ? "" : notification;
+  stator::transfer::TransferId transfer = 0;
+  const Outcome outcome = agent->agent.make_xfer(wanted, transfer);
+  return outcome == Outcome::kSuccess ? static_cast<int64_t>(transfer) : code(outcome);
+}
+
+}  // namespace
+
 int64_t stator_transfer_make(stator_transfer_agent* agent, int op, int64_t local, int64_t remote,
                              const char* notification) {
-  if (agent == nullptr) {
-    return STATOR_INVALID_PARAM;
-  }
-  std::vector<uint32_t> all(agent->agent.list_size(static_cast<uint64_t>(local)));
-  if (all.size() != agent->agent.list_size(static_cast<uint64_t>(remote))) {
-    return STATOR_INVALID_PARAM;
-  }
-  std::iota(all.begin(), all.end(), 0U);
-  return stator_transfer_make_indexed(agent, op, local, all.data(), remote, all.data(), all.size(),
-                                      notification);
+  return make(agent, op,
+              {.local = static_cast<uint64_t>(local),
+               .local_indices = {},
+               .remote = static_cast<uint64_t>(remote),
+               .remote_indices = {},
+               .notification = {},
+               .all = true},
+              notification);
 }
 
 int64_t stator_transfer_make_indexed(stator_transfer_agent* agent, int op, int64_t local,
                                      const uint32_t* local_indices, int64_t remote,
                                      const uint32_t* remote_indices, size_t count,
                                      const char* notification) {
-  if (agent == nullptr || (op != STATOR_READ && op != STATOR_WRITE) ||
-      (count > 0 && (local_indices == nullptr || remote_indices == nullptr))) {
+  if (count > 0 && (local_indices == nullptr || remote_indices == nullptr)) {
     return STATOR_INVALID_PARAM;
   }
-  stator::transfer::TransferId transfer = 0;
-  const Outcome outcome =
-      agent->agent.make_xfer({.op = op == STATOR_READ ? Op::kRead : Op::kWrite,
-                              .local = static_cast<uint64_t>(local),
-                              .local_indices = {local_indices, count},
-                              .remote = static_cast<uint64_t>(remote),
-                              .remote_indices = {remote_indices, count},
-                              .notification = notification == nullptr ? "" : notification},
-                             transfer);
-  return outcome == Outcome::kSuccess ? static_cast<int64_t>(transfer) : code(outcome);
+  return make(agent, op,
+              {.local = static_cast<uint64_t>(local),
+               .local_indices = {local_indices, count},
+               .remote = static_cast<uint64_t>(remote),
+               .remote_indices = {remote_indices, count},
+               .notification = {}},
+              notification);
 }
 
 int stator_transfer_post(stator_transfer_agent* agent, int64_t transfer) {
@@ -353,6 +361,14 @@ int64_t stator_transfer_cause(stator_transfer_agent* agent, int64_t transfer, ch
   return agent == nullptr
              ? STATOR_INVALID_PARAM
              : give_text(agent->agent.cause(static_cast<uint64_t>(transfer)), out, size);
+}
+
+int64_t stator_transfer_failed_range(stator_transfer_agent* agent, int64_t transfer) {
+  if (agent == nullptr) {
+    return STATOR_INVALID_PARAM;
+  }
+  const auto failed = agent->agent.failed_range(static_cast<uint64_t>(transfer));
+  return failed ? static_cast<int64_t>(*failed) : STATOR_NOT_FOUND;
 }
 
 int stator_transfer_telemetry(stator_transfer_agent* agent, int64_t transfer,

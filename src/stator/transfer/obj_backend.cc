@@ -19,6 +19,7 @@ class ObjBackend final : public Backend {
       : client_(std::move(dialect), {.prefix = std::move(prefix)}, clock, metrics) {}
 
   std::string_view type() const override { return "obj"; }
+  bool moves_one_by_one() const override { return true; }
   bool supports(MemType local, MemType remote) const override {
     return local == MemType::kDram && remote == MemType::kObj;
   }
@@ -40,7 +41,7 @@ class ObjBackend final : public Backend {
 
   Ended run(const Job& job) override {
     for (size_t i = 0; i < job.pairs.size(); ++i) {
-      const Pair& pair = job.pairs[i];
+      const Pair pair = job.pairs[i];
       const std::string key = find(pair.remote.dev);
       if (*job.canceled || key.empty() || pair.remote.addr != 0) {
         return {.outcome = *job.canceled ? Outcome::kCanceled

@@ -37,7 +37,8 @@ std::string join(const Params& params) {
 std::vector<stator_transfer_pair> pairs_of(const Job& job) {
   std::vector<stator_transfer_pair> pairs;
   pairs.reserve(job.pairs.size());
-  for (const Pair& pair : job.pairs) {
+  for (size_t i = 0; i < job.pairs.size(); ++i) {
+    const Pair pair = job.pairs[i];
     pairs.push_back({.local = range_of(pair.local), .remote = range_of(pair.remote)});
   }
   return pairs;

@@ -92,10 +92,12 @@ class PosixBackend final : public Backend {
   Ended run(const Job& job) override {
     std::vector<std::shared_ptr<io::FileDescriptor>> files;  // shared with close()
     std::vector<Piece> pieces;
+    uint64_t last_dev = 0;
     for (size_t i = 0; i < job.pairs.size(); ++i) {
-      const Pair& pair = job.pairs[i];
-      if (i == 0 || pair.remote.dev != job.pairs[i - 1].remote.dev) {
+      const Pair pair = job.pairs[i];
+      if (i == 0 || pair.remote.dev != last_dev) {
         files.push_back(find(pair.remote.dev));
+        last_dev = pair.remote.dev;
       }
       if (files.back() == nullptr) {
         return {.outcome = Outcome::kNotFound, .failed_pair = i, .cause = "the file is closed"};

@@ -77,6 +77,17 @@ struct Mapping {
 
 enum class Way : uint8_t { kMapped, kAcross };
 
+/// The backends of this process by their sockets' names: a peer that says it is in this process
+/// must be one of them, or its addresses would be anything of ours.
+struct Neighbours {
+  Mutex mutex;
+  std::map<std::string, Host*, std::less<>> hosts STATOR_GUARDED_BY(mutex);
+  static Neighbours& of_this_process() {
+    static Neighbours all;
+    return all;
+  }
+};
+
 /// Memory of processes on this host: a peer's shared arenas are mapped once and copied to and from
 /// ("shm"); other memory, and all of it for "cma", goes through process_vm_readv() and writev(),
 /// which need the same user and what Yama allows. The peer's processor does nothing. Notifications
@@ -90,8 +101,18 @@ class ShmBackend final : public Backend {
         plan_(calibrated_copy(clock)),
         socket_(std::move(socket)),
         socket_name_(std::move(socket_name)),
-        receiver_("transfer-shm", [this] { receive(); }) {}
+        receiver_("transfer-shm", [this] { receive(); }) {
+    self_->pid = ::getpid();
+    Neighbours& neighbours = Neighbours::of_this_process();
+    const MutexLock lock(neighbours.mutex);
+    neighbours.hosts.emplace(socket_name_, &host_);
+  }
   ~ShmBackend() override {
+    {
+      Neighbours& neighbours = Neighbours::of_this_process();
+      const MutexLock lock(neighbours.mutex);
+      neighbours.hosts.erase(socket_name_);
+    }
     stopping_ = true;
     sockaddr_un self{};
     const socklen_t length = fill(self, socket_name_);
@@ -114,7 +135,8 @@ class ShmBackend final : public Backend {
     for (const char c : connection) {
       c == ';' ? static_cast<void>(parts.emplace_back()) : parts.back().push_back(c);
     }
-    Known known;
+    auto made = std::make_shared<Known>();
+    Known& known = *made;
     if (parts.size() != 4 || parts[0] != boot_id() ||
         std::from_chars(parts[1].data(), parts[1].data() + parts[1].size(), known.pid).ec !=
             std::errc() ||
@@ -127,13 +149,13 @@ class ShmBackend final : public Backend {
       const auto process = static_cast<int>(::syscall(SYS_pidfd_open, known.pid, 0));
       // The process that had started then, if it is still there now that it cannot be mistaken.
       if (process >= 0 && start_of(known.pid) == known.start) {
-        known.process = std::make_shared<const io::FileDescriptor>(process);
+        known.process = io::FileDescriptor(process);
       } else if (process >= 0) {
         ::close(process);
       }
     }
     const MutexLock lock(mutex_);
-    peers_.insert_or_assign(peer.agent, std::move(known));
+    peers_.insert_or_assign(peer.agent, std::move(made));
     return Outcome::kSuccess;
   }
   void disconnect(std::string_view peer) override {
@@ -144,16 +166,11 @@ class ShmBackend final : public Backend {
   }
 
   Ended run(const Job& job) override {
-    Known peer;
-    {
-      const MutexLock lock(mutex_);
-      const auto found = peers_.find(job.peer);
-      if (!job.peer.empty() && found == peers_.end()) {
-        return {.outcome = Outcome::kNotFound, .failed_pair = 0, .cause = "unknown peer"};
-      }
-      peer = job.peer.empty() ? Known{.pid = ::getpid()} : found->second;
+    const std::shared_ptr<Known> peer = find(job.peer);
+    if (peer == nullptr) {
+      return {.outcome = Outcome::kNotFound, .failed_pair = 0, .cause = "unknown peer"};
     }
-    if (peer.pid != ::getpid() && !is_alive(peer)) {
+    if (peer->pid != ::getpid() && !is_alive(*peer)) {
       return {.outcome = Outcome::kRemoteDisconnect, .failed_pair = 0, .cause = "the peer is gone"};
     }
     size_t next = 0;
@@ -161,43 +178,36 @@ class ShmBackend final : public Backend {
     for (size_t copies = 0; next < job.pairs.size(); ++copies) {
       // A look at the clock takes as long as a copy of some hundred bytes.
       if (*job.canceled || (copies % kCopiesBetweenLooks == 0 && clock_.now() > job.deadline)) {
-        return {.outcome = Outcome::kCanceled, .failed_pair = next, .cause = "canceled"};
+        return {.outcome = Outcome::kCanceled,
+                .failed_pair = next,
+                .cause = *job.canceled ? "canceled" : "its deadline passed"};
       }
       const size_t first = next;
-      if (const Outcome moved = move(job, next, peer, cursor); moved != Outcome::kSuccess) {
-        return {.outcome = moved,
-                .failed_pair = first,
-                .cause = moved == Outcome::kNotAllowed
-                             ? "the system does not let this process touch the peer's memory: use "
-                               "memory of allocate(), or the same user (kernel.yama.ptrace_scope)"
-                             : "the peer is gone"};
+      if (const Outcome moved = move(job, next, *peer, cursor); moved != Outcome::kSuccess) {
+        return {
+            .outcome = moved,
+            .failed_pair = first,
+            .cause = moved == Outcome::kNotAllowed
+                         ? "the peer's memory may not be touched: it is not registered there, or "
+                           "the system forbids it (use memory of allocate(), or the same user: "
+                           "kernel.yama.ptrace_scope)"
+                         : "the peer is gone"};
       }
-    }
-    if (!job.notification.empty()) {
-      std::atomic_thread_fence(std::memory_order_release);  // A3
-      const Outcome told = notify(job.peer, job.notification);
-      return {
-          .outcome = told, .failed_pair = 0, .cause = told == Outcome::kSuccess ? "" : "not told"};
     }
     return {};
   }
 
   Outcome notify(std::string_view peer, std::string_view message) override {
-    std::string name;
-    {
-      const MutexLock lock(mutex_);
-      const auto found = peers_.find(peer);
-      if (found == peers_.end()) {
-        return Outcome::kNotFound;
-      }
-      name = found->second.socket;
+    const std::shared_ptr<Known> known = peer.empty() ? nullptr : find(peer);
+    if (known == nullptr) {
+      return Outcome::kNotFound;
     }
     std::string datagram = fmt::format("{}\n{}", host_.name(), message);
     if (datagram.size() > kMessageMax) {
       return Outcome::kInvalidParam;
     }
     sockaddr_un address{};
-    const socklen_t length = fill(address, name);
+    const socklen_t length = fill(address, known->socket);
     const ssize_t sent = ::sendto(socket_.get(), datagram.data(), datagram.size(), MSG_NOSIGNAL,
                                   reinterpret_cast<sockaddr*>(&address), length);
     return sent == static_cast<ssize_t>(datagram.size()) ? Outcome::kSuccess
@@ -209,38 +219,63 @@ class ShmBackend final : public Backend {
     pid_t pid = 0;
     uint64_t start = 0;
     std::string socket;
-    std::shared_ptr<const io::FileDescriptor> process{};  // readable once it ended; null: ask /proc
-    std::map<int32_t, std::shared_ptr<Mapping>> mappings;  // shared with transfers under way
+    io::FileDescriptor process{};  // readable once it ended; none: ask /proc
+    Mutex mutex{};
+    /// By the peer's descriptor; they stay as long as this.
+    std::map<int32_t, std::unique_ptr<const Mapping>> mappings STATOR_GUARDED_BY(mutex){};
   };
 
+  /// Shared with transfers under way; "": this agent. Null: unknown.
+  std::shared_ptr<Known> find(std::string_view peer) {
+    const MutexLock lock(mutex_);
+    if (peer.empty()) {
+      return self_;
+    }
+    const auto found = peers_.find(peer);
+    return found == peers_.end() ? nullptr : found->second;
+  }
+
   static bool is_alive(const Known& peer) {
-    if (peer.process == nullptr) {
+    if (!peer.process.open()) {
       return start_of(peer.pid) == peer.start;
     }
-    pollfd ended{.fd = peer.process->get(), .events = POLLIN, .revents = 0};
+    pollfd ended{.fd = peer.process.get(), .events = POLLIN, .revents = 0};
     return ::poll(&ended, 1, 0) == 0;
+  }
+
+  /// An agent of this process with that socket has registered the region.
+  static bool is_neighbours(const Known& peer, const Region& region) {
+    Neighbours& neighbours = Neighbours::of_this_process();
+    const MutexLock lock(neighbours.mutex);
+    const auto found = neighbours.hosts.find(peer.socket);
+    return found != neighbours.hosts.end() && found->second->allows(region.key, region.desc);
   }
 
   /// The peer's region that was last copied from or to, as it is mapped here.
   struct Cursor {
     const Region* region = nullptr;
-    std::shared_ptr<Mapping> mapping;
+    const Mapping* mapping = nullptr;
   };
 
   /// Moves the pair `next`, and what follows it, and sets `next` behind them.
-  Outcome move(const Job& job, size_t& next, const Known& peer, Cursor& cursor) {
-    const Pair& pair = job.pairs[next];
-    if (way_ == Way::kAcross) {
+  Outcome move(const Job& job, size_t& next, Known& peer, Cursor& cursor) {
+    const Pair pair = job.pairs[next];
+    if (way_ == Way::kAcross && peer.pid != ::getpid()) {
       return move_across(job, next, peer.pid);
     }
     if (peer.pid == ::getpid()) {
+      if (pair.remote_region != nullptr && cursor.region != pair.remote_region &&
+          !is_neighbours(peer, *pair.remote_region)) {
+        return Outcome::kNotAllowed;
+      }
+      cursor.region = pair.remote_region;
       copy(job, next, reinterpret_cast<std::byte*>(pair.remote.addr), UINT64_MAX);
       return Outcome::kSuccess;
     }
     if (cursor.region != pair.remote_region) {
-      cursor = {.region = pair.remote_region, .mapping = map(job.peer, peer, *pair.remote_region)};
+      cursor = {.region = pair.remote_region, .mapping = map(peer, *pair.remote_region)};
     }
-    if (const Mapping* const mapping = cursor.mapping.get(); mapping != nullptr) {
+    if (const Mapping* const mapping = cursor.mapping; mapping != nullptr) {
       const uint64_t offset =
           pair.remote_region->shared_offset + (pair.remote.addr - pair.remote_region->desc.addr);
       if (offset <= mapping->bytes && pair.remote.len <= mapping->bytes - offset) {
@@ -254,10 +289,10 @@ class ShmBackend final : public Backend {
   /// Copies the pair `next`, with those that lie right behind it on both sides, at most 2 MiB and
   /// `room` together, and sets `next` behind them. A larger pair is copied alone, piece by piece.
   void copy(const Job& job, size_t& next, std::byte* remote, uint64_t room) {
-    const Pair& first = job.pairs[next];
+    const Pair first = job.pairs[next];
     uint64_t bytes = first.local.len;
     for (++next; next < job.pairs.size(); ++next) {
-      const Pair& pair = job.pairs[next];
+      const Pair pair = job.pairs[next];
       if (pair.local.addr != first.local.addr + bytes ||
           pair.remote.addr != first.remote.addr + bytes ||
           pair.remote_region != first.remote_region || bytes + pair.local.len > kCopyAtOnce ||
@@ -276,12 +311,13 @@ class ShmBackend final : public Backend {
   }
 
   /// Null: it is no shared memory, or none that the peer cannot make shorter under our hands.
-  std::shared_ptr<Mapping> map(std::string_view name, const Known& peer, const Region& region) {
+  static const Mapping* map(Known& peer, const Region& region) {
     if (region.shared_fd < 0) {
       return nullptr;
     }
+    const MutexLock lock(peer.mutex);
     if (const auto known = peer.mappings.find(region.shared_fd); known != peer.mappings.end()) {
-      return known->second;
+      return known->second.get();
     }
     const io::FileDescriptor fd(::open(
         fmt::format("/proc/{}/fd/{}", peer.pid, region.shared_fd).c_str(), O_RDWR | O_CLOEXEC));
@@ -297,12 +333,8 @@ class ShmBackend final : public Backend {
       return nullptr;
     }
     (void)::madvise(data, bytes, MADV_HUGEPAGE);  // as its owner's, where the system allows it
-    auto mapping = std::make_shared<Mapping>(static_cast<std::byte*>(data), bytes);
-    const MutexLock lock(mutex_);
-    if (const auto found = peers_.find(name); found != peers_.end()) {
-      found->second.mappings.insert_or_assign(region.shared_fd, mapping);
-    }
-    return mapping;
+    auto mapping = std::make_unique<const Mapping>(static_cast<std::byte*>(data), bytes);
+    return peer.mappings.emplace(region.shared_fd, std::move(mapping)).first->second.get();
   }
 
   /// Pairs of at most 2 MiB together by one system call; a larger one alone, piece by piece.
@@ -314,7 +346,7 @@ class ShmBackend final : public Backend {
     for (; end < job.pairs.size() && local.size() < kPiecesAtOnce &&
            (bytes == 0 || bytes + job.pairs[end].local.len <= kCopyAtOnce);
          ++end) {
-      const Pair& pair = job.pairs[end];
+      const Pair pair = job.pairs[end];
       local.push_back({reinterpret_cast<void*>(pair.local.addr), pair.local.len});
       remote.push_back({reinterpret_cast<void*>(pair.remote.addr), pair.remote.len});
       bytes += pair.local.len;
@@ -374,7 +406,9 @@ class ShmBackend final : public Backend {
   std::atomic<bool> stopping_{false};
 
   Mutex mutex_;
-  std::map<std::string, Known, std::less<>> peers_ STATOR_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<Known>, std::less<>> peers_  // shared with transfers
+      STATOR_GUARDED_BY(mutex_);
+  const std::shared_ptr<Known> self_ = std::make_shared<Known>();
   net::Thread receiver_;
 };
 

@@ -69,13 +69,16 @@ bool receive_all(int fd, std::span<std::byte> out) {
   return true;
 }
 
-bool receive_frame(int fd, Frame& frame) {
+bool receive_frame(int fd, Frame& frame, bool* malformed) {
   std::array<std::byte, Frame::kBytes> head{};
   if (!receive_all(fd, head)) {
     return false;
   }
   const auto decoded = decode_frame(head);
   if (!decoded) {
+    if (malformed != nullptr) {
+      *malformed = true;
+    }
     return false;
   }
   frame = *decoded;
@@ -87,6 +90,10 @@ void set_up_socket(int fd, Duration limit) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kBufferBytes, sizeof kBufferBytes);
   ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kBufferBytes, sizeof kBufferBytes);
+  limit_silence(fd, limit);
+}
+
+void limit_silence(int fd, Duration limit) {
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(limit).count();
   const timeval time{.tv_sec = micros / 1'000'000, .tv_usec = micros % 1'000'000};
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);

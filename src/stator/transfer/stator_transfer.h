@@ -168,6 +168,9 @@ STATOR_TRANSFER_API int stator_transfer_wait(stator_transfer_agent* agent, int64
 /* Why it failed, in words: their bytes, cut to `size`. */
 STATOR_TRANSFER_API int64_t stator_transfer_cause(stator_transfer_agent* agent, int64_t transfer,
                                                   char* out, size_t size);
+/* The first of its ranges that was not moved, from 0; STATOR_NOT_FOUND: it has not failed. */
+STATOR_TRANSFER_API int64_t stator_transfer_failed_range(stator_transfer_agent* agent,
+                                                         int64_t transfer);
 /* STATOR_NO_TELEMETRY unless it has succeeded. */
 STATOR_TRANSFER_API int stator_transfer_telemetry(stator_transfer_agent* agent, int64_t transfer,
                                                   stator_transfer_numbers* out);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <condition_variable>
 #include <list>
 #include <vector>
 
@@ -17,6 +18,8 @@ namespace {
 
 /// A peer that says nothing for so long is lost.
 constexpr Duration kSilenceMax = std::chrono::seconds(2);
+/// A peer that has said who it is may say nothing for so long.
+constexpr Duration kIdleMax = std::chrono::hours(24);
 constexpr size_t kServedMax = 256;  ///< connections of others
 constexpr size_t kKeptPerPeer = 4;
 /// Reads asked for and not yet answered: their frames fit into any socket buffer.
@@ -34,14 +37,15 @@ struct Part {
   uint32_t len = 0;
 };
 
-std::vector<Part> cut(std::span<const Pair> pairs) {
+std::vector<Part> cut(const Pairs& pairs) {
   std::vector<Part> parts;
   for (size_t i = 0; i < pairs.size(); ++i) {
-    for (uint64_t at = 0; at < pairs[i].local.len; at += Frame::kSegmentMax) {
-      parts.push_back({.pair = i,
-                       .offset = at,
-                       .len = static_cast<uint32_t>(
-                           std::min<uint64_t>(Frame::kSegmentMax, pairs[i].local.len - at))});
+    const uint64_t len = pairs[i].local.len;
+    for (uint64_t at = 0; at < len; at += Frame::kSegmentMax) {
+      parts.push_back(
+          {.pair = i,
+           .offset = at,
+           .len = static_cast<uint32_t>(std::min<uint64_t>(Frame::kSegmentMax, len - at))});
     }
   }
   return parts;
@@ -81,6 +85,24 @@ class TcpBackend final : public Backend {
   }
 
   std::string_view type() const override { return "tcp"; }
+  /// Who is writing there or reading from there for a peer stops, and its connection ends.
+  void detach(MemType /*type*/, const Desc& range) override {
+    MutexLock lock(mutex_);
+    while (true) {
+      bool used = false;
+      for (const auto& served : served_) {
+        if (served->busy.len > 0 && served->busy.addr < range.addr + range.len &&
+            range.addr < served->busy.addr + served->busy.len) {
+          used = true;
+          ::shutdown(served->fd.get(), SHUT_RDWR);
+        }
+      }
+      if (!used) {
+        return;
+      }
+      idle_.wait(lock);
+    }
+  }
   bool supports(MemType local, MemType remote) const override {
     return local == MemType::kDram && remote == MemType::kDram;
   }
@@ -117,9 +139,21 @@ class TcpBackend final : public Backend {
     if (!fd.open()) {
       return {.outcome = why, .failed_pair = 0, .cause = "the peer cannot be reached"};
     }
+    const Duration left = job.deadline - clock_.now();
+    const bool short_of_time = left < kSilenceMax;
+    if (short_of_time) {
+      limit_silence(fd.get(), std::max<Duration>(left, std::chrono::milliseconds(1)));
+    }
     Ended ended = job.op == Op::kWrite ? write(fd.get(), job) : read(fd.get(), job);
     if (ended.outcome == Outcome::kSuccess) {
+      if (short_of_time) {
+        limit_silence(fd.get(), kSilenceMax);
+      }
       give(job.peer, std::move(fd));
+    } else if (clock_.now() > job.deadline) {
+      ended = {.outcome = Outcome::kCanceled,
+               .failed_pair = ended.failed_pair,
+               .cause = "its deadline passed"};
     }
     return ended;
   }
@@ -151,6 +185,28 @@ class TcpBackend final : public Backend {
     io::FileDescriptor fd;
     net::Thread thread;
     std::atomic<bool> over{false};
+    std::string peer;
+    Desc busy;  // what it reads from or writes to; guarded by mutex_
+  };
+  /// Memory is in use for a peer as long as this lives.
+  class Busy {
+   public:
+    Busy(TcpBackend& backend, Served& served, const Desc& range)
+        : backend_(backend), served_(served) {
+      const MutexLock lock(backend_.mutex_);
+      served_.busy = range;
+    }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+    ~Busy() {
+      const MutexLock lock(backend_.mutex_);
+      served_.busy = {};
+      backend_.idle_.notify_all();
+    }
+
+   private:
+    TcpBackend& backend_;
+    Served& served_;
   };
 
   // The initiator's side.
@@ -226,7 +282,7 @@ class TcpBackend final : public Backend {
       if (over(job)) {
         return failed(Outcome::kCanceled, parts[i].pair);
       }
-      const Pair& pair = job.pairs[parts[i].pair];
+      const Pair pair = job.pairs[parts[i].pair];
       const auto bytes = memory_at(pair.local.addr + parts[i].offset, parts[i].len);
       const Frame frame{.type = Frame::Type::kWrite,
                         .flags = i + 1 == parts.size() ? Frame::kLast : uint8_t{0},
@@ -259,7 +315,7 @@ class TcpBackend final : public Backend {
     size_t asked = 0;
     for (size_t done = 0; done < parts.size(); ++done) {
       for (; asked < parts.size() && asked < done + kReadsAhead; ++asked) {
-        const Pair& pair = job.pairs[parts[asked].pair];
+        const Pair pair = job.pairs[parts[asked].pair];
         const Frame frame{.type = Frame::Type::kReadRequest,
                           .request = asked,
                           .key = pair.remote_region->key,
@@ -313,20 +369,21 @@ class TcpBackend final : public Backend {
       if (served_.size() >= kServedMax) {
         continue;  // closed at once
       }
-      set_up_socket(fd.get(), std::chrono::hours(24));  // an idle peer may say nothing for long
+      set_up_socket(fd.get(), kSilenceMax);  // until it has said who it is
       auto served = std::make_unique<Served>();
       served->fd = std::move(fd);
       Served* const one = served.get();
       served_.push_back(std::move(served));
       one->thread = net::Thread("transfer-tcp", [this, one] {
-        serve(one->fd.get());
+        serve(*one);
         ::shutdown(one->fd.get(), SHUT_RDWR);
         one->over = true;
       });
     }
   }
 
-  static bool refuse(int fd, Outcome why) {
+  bool refuse(int fd, Outcome why) {
+    host_.refused(why);
     const Frame frame{.type = Frame::Type::kError,
                       .addr = static_cast<uint8_t>(static_cast<int8_t>(why))};
     static_cast<void>(send_all(fd, encode(frame), {}));
@@ -336,16 +393,20 @@ class TcpBackend final : public Backend {
     return send_all(fd, encode(Frame{.type = Frame::Type::kAck}), {});
   }
 
-  void serve(int fd) {
-    std::string peer;
+  void serve(Served& served) {
     Frame frame;
-    while (receive_frame(fd, frame) && answer(fd, frame, peer)) {
+    bool malformed = false;
+    while (receive_frame(served.fd.get(), frame, &malformed) && answer(served, frame)) {
+    }
+    if (malformed) {
+      host_.refused(Outcome::kMismatch);
     }
   }
 
   /// False: the connection ends.
-  bool answer(int fd, const Frame& frame, std::string& peer) {
-    if (peer.empty() != (frame.type == Frame::Type::kHello)) {
+  bool answer(Served& served, const Frame& frame) {
+    const int fd = served.fd.get();
+    if (served.peer.empty() != (frame.type == Frame::Type::kHello)) {
       return refuse(fd, Outcome::kNotAllowed);
     }
     switch (frame.type) {
@@ -353,44 +414,29 @@ class TcpBackend final : public Backend {
         if (frame.len == 0 || frame.len > kNotifyMax) {
           return refuse(fd, Outcome::kMismatch);
         }
-        peer.resize(frame.len);
-        if (!receive_all(fd, std::as_writable_bytes(std::span(peer)))) {
+        served.peer.resize(frame.len);
+        if (!receive_all(fd, std::as_writable_bytes(std::span(served.peer)))) {
           return false;
         }
-        // A4: the other means an earlier life of ours.
-        return frame.epoch == host_.epoch() ? acknowledge(fd) : refuse(fd, Outcome::kNotFound);
+        if (frame.epoch != host_.epoch()) {  // A4: it means an earlier life of ours
+          return refuse(fd, Outcome::kNotFound);
+        }
+        set_up_socket(fd, kIdleMax);
+        return acknowledge(fd);
       }
-      case Frame::Type::kWrite: {
-        if (!host_.allows(frame.key, {.addr = frame.addr, .len = frame.len})) {
-          return refuse(fd, Outcome::kNotAllowed);
-        }
-        const auto place = memory_at(frame.addr, frame.len);
-        if (!receive_all(fd, place)) {
-          return false;
-        }
-        if (crc32c(place) != frame.payload_crc) {
+      case Frame::Type::kWrite:
+        return take(served, frame);
+      case Frame::Type::kReadRequest:
+        return give(served, frame);
+      case Frame::Type::kNotify: {
+        if (frame.len > kNotifyMax) {
           return refuse(fd, Outcome::kMismatch);
         }
-        return (frame.flags & Frame::kLast) == 0 || acknowledge(fd);
-      }
-      case Frame::Type::kReadRequest: {
-        if (!host_.allows(frame.key, {.addr = frame.addr, .len = frame.len})) {
-          return refuse(fd, Outcome::kNotAllowed);
-        }
-        const auto bytes = memory_at(frame.addr, frame.len);
-        const Frame data{.type = Frame::Type::kReadData,
-                         .request = frame.request,
-                         .len = frame.len,
-                         .payload_crc = crc32c(bytes)};
-        return send_all(fd, encode(data), bytes);
-      }
-      case Frame::Type::kNotify: {
-        std::string message(std::min<size_t>(frame.len, kNotifyMax), '\0');
-        if (frame.len > kNotifyMax ||
-            !receive_all(fd, std::as_writable_bytes(std::span(message)))) {
+        std::string message(frame.len, '\0');
+        if (!receive_all(fd, std::as_writable_bytes(std::span(message)))) {
           return false;
         }
-        host_.deliver(peer, std::move(message));
+        host_.deliver(served.peer, std::move(message));
         return acknowledge(fd);
       }
       case Frame::Type::kPing:
@@ -400,6 +446,40 @@ class TcpBackend final : public Backend {
     }
   }
 
+  /// A peer writes.
+  bool take(Served& served, const Frame& frame) {
+    const int fd = served.fd.get();
+    const Desc range{.addr = frame.addr, .len = frame.len};
+    const Busy busy(*this, served, range);  // before it is allowed: see detach()
+    if (!host_.allows(frame.key, range)) {
+      return refuse(fd, Outcome::kNotAllowed);
+    }
+    const auto place = memory_at(frame.addr, frame.len);
+    if (!receive_all(fd, place)) {
+      return false;
+    }
+    if (crc32c(place) != frame.payload_crc) {
+      return refuse(fd, Outcome::kMismatch);
+    }
+    return (frame.flags & Frame::kLast) == 0 || acknowledge(fd);
+  }
+
+  /// A peer reads.
+  bool give(Served& served, const Frame& frame) {
+    const int fd = served.fd.get();
+    const Desc range{.addr = frame.addr, .len = frame.len};
+    const Busy busy(*this, served, range);
+    if (!host_.allows(frame.key, range)) {
+      return refuse(fd, Outcome::kNotAllowed);
+    }
+    const auto bytes = memory_at(frame.addr, frame.len);
+    const Frame data{.type = Frame::Type::kReadData,
+                     .request = frame.request,
+                     .len = frame.len,
+                     .payload_crc = crc32c(bytes)};
+    return send_all(fd, encode(data), bytes);
+  }
+
   Host& host_;
   Clock& clock_;
   const std::string address_;
@@ -407,6 +487,7 @@ class TcpBackend final : public Backend {
   io::FileDescriptor listener_;
 
   Mutex mutex_;
+  std::condition_variable_any idle_;
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
   std::map<std::string, Known, std::less<>> peers_ STATOR_GUARDED_BY(mutex_);
   std::list<std::unique_ptr<Served>> served_ STATOR_GUARDED_BY(mutex_);

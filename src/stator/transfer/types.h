@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 namespace stator::transfer {
@@ -68,6 +71,31 @@ struct Region {
            range.addr - desc.addr <= desc.len - range.len;
   }
 };
+
+inline auto place_of(MemType type, const Desc& desc) {
+  return std::tuple(type, desc.dev, desc.addr);
+}
+/// In the order that find_covering() wants.
+inline void sort_regions(std::vector<Region>& regions) {
+  std::ranges::sort(regions, {},
+                    [](const Region& region) { return place_of(region.type, region.desc); });
+}
+/// One that holds all of the range; null: none. O(log n) unless registrations overlap.
+inline const Region* find_covering(std::span<const Region> sorted, MemType type,
+                                   const Desc& range) {
+  const auto behind = std::ranges::upper_bound(
+      sorted, place_of(type, range), {},
+      [](const Region& region) { return place_of(region.type, region.desc); });
+  const auto holds = [&](const Region& region) {
+    return region.type == type && region.covers(range);
+  };
+  if (behind != sorted.begin() && holds(*std::prev(behind))) {
+    return &*std::prev(behind);
+  }
+  const auto before = std::span(sorted.begin(), behind);
+  const auto found = std::ranges::find_if(before, holds);
+  return found == before.end() ? nullptr : &*found;
+}
 
 /// What an agent tells another: how to reach it and what may be read and written.
 struct Metadata {

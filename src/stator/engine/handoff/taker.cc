@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <deque>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -217,8 +216,6 @@ bool Taker::post(Pull& pull, size_t first, std::span<const Ready> ready) {
     remote.push_back({.addr = pull.base + uint64_t{ready[i].slot} * options_.block_bytes,
                       .len = options_.block_bytes});
   }
-  std::vector<uint32_t> order(ready.size());
-  std::iota(order.begin(), order.end(), 0U);
   Pull::Posted posted{.first = first, .ready = {ready.begin(), ready.end()}};
   Outcome outcome = agent_.prep_list(transfer::kSelf, MemType::kDram, local, posted.local);
   if (outcome == Outcome::kSuccess) {
@@ -227,10 +224,11 @@ bool Taker::post(Pull& pull, size_t first, std::span<const Ready> ready) {
   if (outcome == Outcome::kSuccess) {
     outcome = agent_.make_xfer({.op = transfer::Op::kRead,
                                 .local = posted.local,
-                                .local_indices = order,
+                                .local_indices = {},
                                 .remote = posted.remote,
-                                .remote_indices = order,
+                                .remote_indices = {},
                                 .notification = {},
+                                .all = true,
                                 .deadline = kTransferDeadline},
                                posted.transfer);
   }

@@ -154,6 +154,102 @@ TEST_P(AgentTest, ForgetsAPeer) {
   EXPECT_EQ(a.load_remote_md(a.local_md(), name), Outcome::kInvalidParam);
 }
 
+/// Runs of 3,000 pieces, more than one thread's part, posted twice.
+TEST_P(AgentTest, StridedRunsMoveEveryPieceAndNothingBetween) {
+  std::ranges::fill(theirs, std::byte{0xEE});
+  const StridedDesc from{
+      .addr = range_of(mine).addr, .len = 1'500, .stride = 1'700, .count = 3'000};
+  const StridedDesc to{
+      .addr = range_of(theirs).addr + 8, .len = 1'500, .stride = 1'600, .count = 3'000};
+  ListId l = 0;
+  ListId r = 0;
+  TransferId id = 0;
+  ASSERT_EQ(a.prep_strided(kSelf, MemType::kDram, {&from, 1}, l), Outcome::kSuccess);
+  ASSERT_EQ(a.prep_strided(peer, MemType::kDram, {&to, 1}, r), Outcome::kSuccess);
+  ASSERT_EQ(a.list_size(r), 3'000U);
+  ASSERT_EQ(a.make_xfer({.op = Op::kWrite,
+                         .local = l,
+                         .local_indices = {},
+                         .remote = r,
+                         .remote_indices = {},
+                         .notification = "there",
+                         .all = true},
+                        id),
+            Outcome::kSuccess);
+  for (int round = 0; round < 2; ++round) {
+    a.post(id);
+    ASSERT_EQ(a.wait(id, kPatience), Outcome::kSuccess) << a.cause(id);
+    while (b.notifications().empty()) {
+    }
+    for (size_t i = 0; i < 3'000; ++i) {
+      ASSERT_TRUE(
+          std::ranges::equal(mine.subspan(i * 1'700, 1'500), theirs.subspan(8 + i * 1'600, 1'500)))
+          << i;
+      ASSERT_EQ(theirs[7 + i * 1'600], std::byte{0xEE});
+      ASSERT_EQ(theirs[8 + i * 1'600 + 1'500], std::byte{0xEE});
+    }
+    std::ranges::fill(theirs, std::byte{0xEE});
+  }
+  const auto numbers = a.telemetry(id);
+  ASSERT_TRUE(numbers);
+  EXPECT_EQ(numbers->descriptors, 3'000U);
+  EXPECT_EQ(numbers->bytes, 4'500'000U);
+  const StridedDesc beyond{.addr = to.addr, .len = 1'500, .stride = 1'600, .count = 3'300};
+  EXPECT_EQ(a.prep_strided(peer, MemType::kDram, {&beyond, 1}, r), Outcome::kNotFound);
+}
+
+/// A run may go through several registrations.
+TEST_P(AgentTest, RunsOverTwoRegistrationsAreWrittenOut) {
+  const Desc whole = range_of(theirs);
+  ASSERT_EQ(b.deregister_mem(MemType::kDram, {&whole, 1}), Outcome::kSuccess);
+  const std::array<Desc, 2> halves = {Desc{.addr = whole.addr, .len = kBytes / 2},
+                                      Desc{.addr = whole.addr + kBytes / 2, .len = kBytes / 2}};
+  ASSERT_EQ(b.register_mem(MemType::kDram, halves), Outcome::kSuccess);
+  ASSERT_EQ(a.load_remote_md(b.local_md(), peer), Outcome::kSuccess);
+  const StridedDesc run{.addr = whole.addr, .len = 1024, .stride = 1024, .count = kBytes / 1024};
+  ListId list = 0;
+  EXPECT_EQ(a.prep_strided(peer, MemType::kDram, {&run, 1}, list), Outcome::kSuccess);
+  EXPECT_EQ(a.list_size(list), kBytes / 1024);
+}
+
+/// Several threads wait for several large transfers, of which some are cancelled.
+TEST_P(AgentTest, TransfersEndOnceWhoeverHelps) {
+  const Desc local = range_of(mine);
+  const Desc remote = range_of(theirs);
+  std::atomic<int> good{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 8; ++i) {
+        ListId l = 0;
+        ListId r = 0;
+        TransferId id = 0;
+        a.prep_list(kSelf, MemType::kDram, {&local, 1}, l);
+        a.prep_list(peer, MemType::kDram, {&remote, 1}, r);
+        a.make_xfer({.op = Op::kWrite,
+                     .local = l,
+                     .local_indices = {},
+                     .remote = r,
+                     .remote_indices = {},
+                     .notification = {},
+                     .all = true},
+                    id);
+        a.release_list(l);
+        a.release_list(r);
+        a.post(id);
+        const bool gives_up = (t + i) % 3 == 0 && a.release(id) == Outcome::kSuccess;
+        const Outcome ended = gives_up ? Outcome::kSuccess : a.wait(id, kPatience);
+        good += ended == Outcome::kSuccess || ended == Outcome::kCanceled ? 1 : 0;
+        a.release(id);
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(good, 32);
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, AgentTest, testing::Values("shm", "cma", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
