@@ -93,6 +93,14 @@ class KvTiersTest(unittest.TestCase):
         eventually(lambda: server.http.metric("stator_router_index_tier_blocks") >= stored - 10, "the router knows what was found on disk")
         self.assertGreater(min(self.check(server.http)), 100)
 
+    def test_a_working_set_a_little_larger_than_memory_is_served_from_disk(self):
+        # Device and host memory hold 104 of 10 x 11 blocks: each prompt finds some of itself there, and must not lose that to the rest.
+        server = self.serve("--kv-host-bytes", "4MiB", "--kv-disk", str(self.disk), "--kv-disk-bytes", "64MiB")
+        self.check(server.http, PROMPTS[:10])
+        self.settled(server.http)
+        for _ in range(2):
+            self.assertGreater(min(self.check(server.http, PROMPTS[:10])), 100)
+
     def test_damaged_blocks_are_found_counted_and_computed_again(self):
         server = self.with_disk()
         self.check(server.http)

@@ -723,6 +723,17 @@ size_t Scheduler::cached_blocks(const kv::SequenceBlocks& sequence) const {
   return peek.blocks + host_.match({sequence, peek.blocks, peek.last});
 }
 
+std::vector<uint32_t> Scheduler::reserve_host_slots(const kv::SequenceBlocks& sequence,
+                                                    uint32_t count) {
+  const kv::BlockPool::PrefixPeek peek = pool_.peek_prefix(sequence);
+  const kv::HostTier::Tail tail{sequence, peek.blocks, peek.last};
+  // Held meanwhile: without what is in front, blocks that are loaded would be of no use.
+  const std::vector<uint32_t> front = host_.hold(tail, host_.match(tail));
+  std::vector<uint32_t> slots = host_.reserve(count);
+  host_.use(front);
+  return slots;
+}
+
 void Scheduler::give_back_host_slots(std::span<const uint32_t> slots) {
   for (const uint32_t slot : slots) {
     host_.give_back(slot);

@@ -144,7 +144,8 @@ class Scheduler {
   // Between two steps, for blocks that come from or go to lower tiers; see kv::BlockPool.
   /// How many of the first blocks the device and then host memory have.
   size_t cached_blocks(const kv::SequenceBlocks& sequence) const;
-  std::vector<uint32_t> reserve_host_slots(uint32_t count) { return host_.reserve(count); }
+  /// Slots for blocks behind those, which stay.
+  std::vector<uint32_t> reserve_host_slots(const kv::SequenceBlocks& sequence, uint32_t count);
   void give_back_host_slots(std::span<const uint32_t> slots);
   size_t adopt_host_blocks(const kv::SequenceBlocks& sequence, size_t begin,
                            std::span<const uint32_t> slots) {

@@ -134,7 +134,8 @@ void TierLanes::begin_load(const std::shared_ptr<Fetch>& of, size_t known, TimeP
     return;
   }
   fetch.load_began = now;
-  fetch.slots = scheduler_.reserve_host_slots(static_cast<uint32_t>(known));
+  fetch.slots =
+      scheduler_.reserve_host_slots(fetch.blocks(fetch.begin), static_cast<uint32_t>(known));
   if (fetch.slots.empty()) {
     return;
   }
@@ -158,8 +159,8 @@ void TierLanes::begin_load(const std::shared_ptr<Fetch>& of, size_t known, TimeP
 void TierLanes::begin_take(const std::shared_ptr<Fetch>& of) {
   Fetch& fetch = *of;
   const auto begin = static_cast<ptrdiff_t>(fetch.begin);
-  fetch.slots =
-      scheduler_.reserve_host_slots(static_cast<uint32_t>(fetch.names.size() - fetch.begin));
+  fetch.slots = scheduler_.reserve_host_slots(
+      fetch.blocks(fetch.begin), static_cast<uint32_t>(fetch.names.size() - fetch.begin));
   const auto count = static_cast<ptrdiff_t>(fetch.slots.size());
   handoff::Taker::Want want;
   want.handoff = std::move(fetch.request.handoff);

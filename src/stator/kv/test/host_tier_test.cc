@@ -269,6 +269,28 @@ TEST_P(HostTierOrder, DropsACopyAfterThoseBehindIt) {
   }
 }
 
+/// Blocks 3 and 4 come from a lower tier, behind 1 and 2, which are the oldest copies.
+TEST_P(HostTierOrder, WhatIsLoadedDoesNotPushOutWhatItStandsBehind) {
+  HostTier host(4, HostTier::Events::kRecord, GetParam());
+  for (const uint64_t number : {2, 1, 12, 11}) {
+    host.store(on_device(0, number));
+  }
+  const Stretch front({1, 2});
+  std::vector<uint32_t> held = hold(host, front);
+  const std::vector<uint32_t> slots = host.reserve(2);
+  host.use(held);
+  ASSERT_EQ(slots.size(), 2U);
+  EXPECT_EQ(match(host, {1, 2}), 2U);
+  EXPECT_EQ(match(host, {11}), 0U);
+  held = hold(host, front);
+  EXPECT_EQ(host.reserve(4).size(), 0U) << "nothing else can go";
+  host.use(held);
+  EXPECT_TRUE(host.adopt(slots[0], on_device(0, 3)));
+  EXPECT_TRUE(host.adopt(slots[1], on_device(0, 4)));
+  host.use(slots);
+  EXPECT_EQ(match(host, {1, 2, 3, 4}), 4U);
+}
+
 INSTANTIATE_TEST_SUITE_P(Orders, HostTierOrder,
                          testing::Values(Eviction::kLru, Eviction::kMultiLru, Eviction::kLineage,
                                          Eviction::kValue),
