@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -228,6 +230,47 @@ TEST_F(DiskTierTest, RefusesAFolderOfAnotherNamespaceOrProcess) {
   tiny.bytes = 100;
   EXPECT_EQ(DiskTier::open(tiny, clock_, metrics_).error().code(), Code::kInvalidArgument);
   fs::remove_all(tiny.folder);
+}
+
+/// Files may not grow: what a full disk says to a journal, too.
+TEST_F(DiskTierTest, AFullDiskTakesNothingMoreAndServesWhatItHas) {
+  const TestSequence sequence(4, 0, space_);
+  const auto tier = open(options());
+  ASSERT_TRUE(write(*tier, sequence, 0));
+  ASSERT_TRUE(write(*tier, sequence, 1));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto old_action = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit full{.rlim_cur = 64, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  const Status third = write(*tier, sequence, 2);
+  const Status fourth = write(*tier, sequence, 3);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, old_action);
+
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().code(), Code::kIo);
+  ASSERT_FALSE(fourth);
+  EXPECT_EQ(fourth.error().code(), Code::kUnavailable) << "nobody tries again and again";
+  EXPECT_FALSE(tier->enabled());
+  EXPECT_EQ(metrics_.gauge("stator_kv_tier_enabled", "", {{"tier", "disk"}}).value(), 0);
+  EXPECT_EQ(tier->match(sequence.names), 2U);
+  EXPECT_EQ(read(*tier, sequence, 0), Code::kInternal);
+  EXPECT_EQ(read(*tier, sequence, 1), Code::kInternal);
+}
+
+TEST_F(DiskTierTest, ADiskWithoutRoomIsRefusedAtTheStart) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto old_action = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit full{.rlim_cur = 3 * disk_stride(kBlock), .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  const auto tier = DiskTier::open(options(), clock_, metrics_);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, old_action);
+  ASSERT_FALSE(tier);
+  EXPECT_EQ(tier.error().code(), Code::kIo);
+  EXPECT_THAT(tier.error().message(), testing::HasSubstr(folder_));
 }
 
 TEST_F(DiskTierTest, StaysWithinItsDailyWrites) {
