@@ -146,6 +146,7 @@ const std::vector<Command> kCommands = {
          "  stator transfer-bench --backend shm --max-size 4MiB\n"
          "  stator transfer-bench --backend tcp --op read --batch 16 --json\n"
          "  stator transfer-bench --backend shm --scheme manytoone --agents 4 --processes\n"
+         "  stator transfer-bench --backend posix --direct --batch 32 --depth 4 --mode repost\n"
          "  stator transfer-bench --backend obj --params "
          "bucket=b,endpoint_override=http://127.0.0.1:9000,access_key=K,secret_key=S",
      .positional = "",
@@ -163,6 +164,12 @@ const std::vector<Command> kCommands = {
                  {"--batch", "blocks per transfer [1]"},
                  {"--iterations", "transfers per size, a sixteenth above 1 MiB [1000]"},
                  {"--warm-up", "transfers before [100]"},
+                 {"--depth", "transfers under way at once on a link [1]"},
+                 {"--threads", "of an agent, that move bytes [2]"},
+                 {"--mode",
+                  "recreate: lists and transfer are made anew each time; prepared: lists are kept; "
+                  "repost: all is kept; reregister: memory is registered anew, too [recreate]"},
+                 {"--random", "the other side's blocks in a random order", true},
                  {"--dir", "posix: where the file is made [/tmp]"},
                  {"--direct", "posix: past the page cache (O_DIRECT)", true},
                  {"--params", "of the backend: KEY=VALUE,…"},

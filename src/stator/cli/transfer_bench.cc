@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <deque>
 #include <filesystem>
 #include <numeric>
 #include <string>
@@ -14,6 +14,7 @@
 
 #include "stator/app/terminal.h"
 #include "stator/cli/command.h"
+#include "stator/core/random.h"
 #include "stator/io/file_descriptor.h"
 #include "stator/json/value.h"
 #include "stator/transfer/agent.h"
@@ -33,6 +34,7 @@ constexpr uint64_t kLargeDivisor = 16;
 constexpr Duration kWaitMax = std::chrono::seconds(60);
 constexpr uint64_t kArenaMax = uint64_t{1} << 30;
 constexpr uint64_t kAgentsMax = 64;
+constexpr uint64_t kDepthMax = 256;
 
 struct Plan {
   std::string backend = "shm";
@@ -45,6 +47,10 @@ struct Plan {
   uint64_t batch = 1;
   uint64_t warm_up = 100;
   uint64_t iterations = 1000;
+  uint64_t depth = 1;    ///< transfers of a link under way at once
+  uint64_t threads = 2;  ///< of an agent
+  std::string mode = "recreate";
+  bool random = false;  ///< the other side's pieces are in a random order
   std::string folder = "/tmp";
   transfer::Params params;
   bool check = false;
@@ -56,10 +62,11 @@ struct Row {
   uint64_t size = 0;
   uint64_t batch = 0;
   double gb_per_second = 0;
-  double latency_avg = 0;
+  double seconds = 0;
   std::vector<double> prepare;
   std::vector<double> post;
   std::vector<double> moved;
+  std::vector<double> latency;
 };
 
 double average(const std::vector<double>& values) {
@@ -80,13 +87,13 @@ Error failed(std::string_view what, Outcome outcome, const std::string& cause = 
 
 /// Bytes of one agent's memory.
 uint64_t arena_bytes(const Plan& plan) {
-  return std::min(kArenaMax, plan.size_max * plan.batch);
+  return std::min(kArenaMax, plan.size_max * plan.batch * plan.depth);
 }
 
 /// An agent with memory of its own, which others may use.
 struct Node {
-  Node(std::string name, Clock& clock, Metrics& metrics)
-      : agent(std::move(name), {}, clock, metrics) {}
+  Node(std::string name, const Plan& plan, Clock& clock, Metrics& metrics)
+      : agent(std::move(name), {.threads = static_cast<uint32_t>(plan.threads)}, clock, metrics) {}
   Status open(const Plan& plan, std::byte fill) {
     const Outcome made = agent.create_backend(plan.backend, plan.params);
     if (made != Outcome::kSuccess) {
@@ -107,7 +114,7 @@ Result<Nodes> open_nodes(std::string_view side, uint32_t count, const Plan& plan
                          Metrics& metrics) {
   Nodes nodes;
   for (uint32_t i = 0; i < count; ++i) {
-    nodes.push_back(std::make_unique<Node>(fmt::format("{}-{}", side, i), clock, metrics));
+    nodes.push_back(std::make_unique<Node>(fmt::format("{}-{}", side, i), plan, clock, metrics));
     STATOR_CHECK(nodes.back()->open(plan, side == "target" ? std::byte{0x3C} : std::byte{0x5A}));
   }
   return nodes;
@@ -293,82 +300,176 @@ double micros(Duration time) {
   return std::chrono::duration<double, std::micro>(time).count();
 }
 
-struct Round {
-  Op op = Op::kWrite;
-  bool counts = true;
-};
-
-/// Prepares one link's transfer of `batch` pieces of `size` bytes.
-Result<transfer::TransferId> prepare(Bench& bench, Link& link, uint64_t size, uint64_t batch,
-                                     Op op) {
-  Agent& agent = link.initiator->agent;
-  const auto base = reinterpret_cast<uint64_t>(link.initiator->memory.data());
+/// What a link moves in one transfer, made once per size: ranges, and lists and a transfer of them
+/// where the mode keeps these.
+struct Shipment {
   std::vector<Desc> mine;
   std::vector<Desc> theirs;
-  for (uint64_t i = 0; i < batch; ++i) {
-    mine.push_back({.addr = base + i * size % bench.bytes, .len = size});
-    STATOR_TRY(const Desc place, bench.place(link, i, size));
-    theirs.push_back(place);
-  }
   transfer::ListId local = 0;
   transfer::ListId remote = 0;
-  std::vector<uint32_t> all(batch);
-  std::iota(all.begin(), all.end(), 0U);
   transfer::TransferId id = 0;
-  Outcome outcome = agent.prep_list(transfer::kSelf, MemType::kDram, mine, local);
-  if (outcome == Outcome::kSuccess) {
-    outcome = agent.prep_list(link.peer, bench.remote_type, theirs, remote);
+};
+
+/// Where things of round-robin slot `slot` lie.
+Result<Shipment> pack(Bench& bench, Link& link, uint64_t size, uint64_t batch, uint64_t slot) {
+  const auto base = reinterpret_cast<uint64_t>(link.initiator->memory.data());
+  Shipment out;
+  std::vector<uint64_t> order(batch);
+  std::iota(order.begin(), order.end(), slot * batch);
+  for (const uint64_t index : order) {
+    out.mine.push_back({.addr = base + index * size % bench.bytes, .len = size});
+  }
+  if (bench.plan.random) {
+    Random random(slot + 1);
+    for (size_t left = order.size(); left > 1; --left) {
+      std::swap(order[left - 1], order[random.below(left)]);
+    }
+  }
+  for (const uint64_t index : order) {
+    STATOR_TRY(const Desc place, bench.place(link, index, size));
+    out.theirs.push_back(place);
+  }
+  return out;
+}
+
+/// The part of the work that the mode does for each transfer.
+Outcome prepare(const Bench& bench, Link& link, Shipment& shipment, Op op) {
+  Agent& agent = link.initiator->agent;
+  const std::string& mode = bench.plan.mode;
+  Outcome outcome = Outcome::kSuccess;
+  if (mode == "repost" && shipment.id != 0) {
+    return outcome;
+  }
+  if (mode == "reregister") {
+    const Desc all{.addr = reinterpret_cast<uint64_t>(link.initiator->memory.data()),
+                   .len = link.initiator->memory.size()};
+    agent.deregister_mem(MemType::kDram, {&all, 1});
+    outcome = agent.register_mem(MemType::kDram, {&all, 1});
+  }
+  if (outcome == Outcome::kSuccess && shipment.local == 0) {
+    outcome = agent.prep_list(transfer::kSelf, MemType::kDram, shipment.mine, shipment.local);
+    if (outcome == Outcome::kSuccess) {
+      outcome = agent.prep_list(link.peer, bench.remote_type, shipment.theirs, shipment.remote);
+    }
   }
   if (outcome == Outcome::kSuccess) {
     outcome = agent.make_xfer({.op = op,
-                               .local = local,
-                               .local_indices = all,
-                               .remote = remote,
-                               .remote_indices = all,
-                               .notification = {}},
-                              id);
+                               .local = shipment.local,
+                               .local_indices = {},
+                               .remote = shipment.remote,
+                               .remote_indices = {},
+                               .notification = {},
+                               .all = true},
+                              shipment.id);
   }
-  agent.release_list(local);
-  agent.release_list(remote);
-  if (outcome != Outcome::kSuccess) {
-    return failed("preparing", outcome);
-  }
-  return id;
+  return outcome;
 }
 
-/// One transfer on every link, all at once.
-Status run_once(Bench& bench, uint64_t size, Row& row, Round round) {
-  const uint64_t piece =
-      bench.plan.scheme == "tp" ? std::max<uint64_t>(1, size / bench.links.size()) : size;
-  const TimePoint begin = bench.clock.now();
-  std::vector<transfer::TransferId> ids;
-  for (Link& link : bench.links) {
-    STATOR_TRY(const transfer::TransferId id, prepare(bench, link, piece, row.batch, round.op));
-    ids.push_back(id);
+void clean_up(const Bench& bench, Link& link, Shipment& shipment, bool all) {
+  Agent& agent = link.initiator->agent;
+  const bool keeps_lists = bench.plan.mode == "prepared" || bench.plan.mode == "repost";
+  if (all || bench.plan.mode != "repost") {
+    agent.release(std::exchange(shipment.id, 0));
   }
-  const TimePoint prepared = bench.clock.now();
-  for (size_t i = 0; i < ids.size(); ++i) {
-    bench.links[i].initiator->agent.post(ids[i]);
+  if (all || !keeps_lists) {
+    agent.release_list(std::exchange(shipment.local, 0));
+    agent.release_list(std::exchange(shipment.remote, 0));
   }
-  const TimePoint posted = bench.clock.now();
-  for (size_t i = 0; i < ids.size(); ++i) {
-    Agent& agent = bench.links[i].initiator->agent;
-    const Outcome outcome = agent.wait(ids[i], kWaitMax);
-    if (outcome != Outcome::kSuccess) {
-      return failed("a transfer", outcome, agent.cause(ids[i]));
+}
+
+/// One transfer on every link, all at once, `depth` times.
+class Rounds {
+ public:
+  Rounds(Bench& bench, Op op) : bench_(bench), op_(op) {}
+  Status open(uint64_t size, uint64_t batch) {
+    const uint64_t piece =
+        bench_.plan.scheme == "tp" ? std::max<uint64_t>(1, size / bench_.links.size()) : size;
+    for (uint64_t slot = 0; slot < bench_.plan.depth; ++slot) {
+      std::vector<Shipment>& shipments = slots_.emplace_back();
+      for (Link& link : bench_.links) {
+        STATOR_TRY(shipments.emplace_back(), pack(bench_, link, piece, batch, slot));
+      }
+    }
+    return {};
+  }
+  /// Row `row` gets their times; null: they do not count.
+  Status run(uint64_t count, Row* row) {
+    std::deque<std::pair<size_t, TimePoint>> under_way;  // slot, and when it was posted
+    const TimePoint begin = bench_.clock.now();
+    Duration preparing{};
+    for (uint64_t i = 0; i < count || !under_way.empty(); ++i) {
+      if (i >= count || under_way.size() == slots_.size()) {
+        const auto [slot, posted] = under_way.front();
+        under_way.pop_front();
+        STATOR_CHECK(end(slots_[slot], posted, row));
+      }
+      if (i < count) {
+        const TimePoint before = bench_.clock.now();
+        STATOR_TRY(const TimePoint posted, start(slots_[i % slots_.size()], row));
+        preparing += posted - before;
+        under_way.emplace_back(i % slots_.size(), posted);
+      }
+    }
+    if (row != nullptr) {
+      // Alone, a transfer's preparation is a column of its own; of several it is on the way.
+      const Duration took = bench_.clock.now() - begin;
+      row->seconds = std::chrono::duration<double>(
+                         slots_.size() == 1 ? std::max(took - preparing, Duration(1)) : took)
+                         .count();
+    }
+    return {};
+  }
+  void close() {
+    for (std::vector<Shipment>& shipments : slots_) {
+      for (size_t i = 0; i < shipments.size(); ++i) {
+        clean_up(bench_, bench_.links[i], shipments[i], true);
+      }
     }
   }
-  const TimePoint end = bench.clock.now();
-  for (size_t i = 0; i < ids.size(); ++i) {
-    bench.links[i].initiator->agent.release(ids[i]);
+
+ private:
+  /// When posting began.
+  Result<TimePoint> start(std::vector<Shipment>& shipments, Row* row) {
+    const TimePoint begin = bench_.clock.now();
+    for (size_t i = 0; i < shipments.size(); ++i) {
+      if (const Outcome outcome = prepare(bench_, bench_.links[i], shipments[i], op_);
+          outcome != Outcome::kSuccess) {
+        return failed("preparing", outcome);
+      }
+    }
+    const TimePoint prepared = bench_.clock.now();
+    for (size_t i = 0; i < shipments.size(); ++i) {
+      bench_.links[i].initiator->agent.post(shipments[i].id);
+    }
+    if (row != nullptr) {
+      row->prepare.push_back(micros(prepared - begin));
+      row->post.push_back(micros(bench_.clock.now() - prepared));
+    }
+    return prepared;
   }
-  if (round.counts) {
-    row.prepare.push_back(micros(prepared - begin));
-    row.post.push_back(micros(posted - prepared));
-    row.moved.push_back(micros(end - posted));
+  Status end(std::vector<Shipment>& shipments, TimePoint posted, Row* row) {
+    for (size_t i = 0; i < shipments.size(); ++i) {
+      Agent& agent = bench_.links[i].initiator->agent;
+      const Outcome outcome = agent.wait(shipments[i].id, kWaitMax);
+      if (outcome != Outcome::kSuccess) {
+        return failed("a transfer", outcome, agent.cause(shipments[i].id));
+      }
+    }
+    if (row != nullptr) {
+      const double latency = micros(bench_.clock.now() - posted);
+      row->latency.push_back(latency);
+      row->moved.push_back(std::max(0.0, latency - row->post[row->moved.size()]));
+    }
+    for (size_t i = 0; i < shipments.size(); ++i) {
+      clean_up(bench_, bench_.links[i], shipments[i], false);
+    }
+    return {};
   }
-  return {};
-}
+
+  Bench& bench_;
+  const Op op_;
+  std::vector<std::vector<Shipment>> slots_;  // by link
+};
 
 /// Reads back what was written, over the same link, and compares.
 Status check_bytes(Bench& bench, uint64_t size) {
@@ -376,10 +477,13 @@ Status check_bytes(Bench& bench, uint64_t size) {
   const std::span<std::byte> memory = link.initiator->memory.first(size);
   const std::vector<std::byte> written(memory.begin(), memory.end());
   std::ranges::fill(memory, std::byte{0});
-  STATOR_TRY(const transfer::TransferId id, prepare(bench, link, size, 1, Op::kRead));
-  link.initiator->agent.post(id);
-  const Outcome outcome = link.initiator->agent.wait(id, kWaitMax);
-  link.initiator->agent.release(id);
+  STATOR_TRY(Shipment shipment, pack(bench, link, size, 1, 0));
+  Outcome outcome = prepare(bench, link, shipment, Op::kRead);
+  if (outcome == Outcome::kSuccess) {
+    link.initiator->agent.post(shipment.id);
+    outcome = link.initiator->agent.wait(shipment.id, kWaitMax);
+  }
+  clean_up(bench, link, shipment, true);
   return outcome == Outcome::kSuccess && std::ranges::equal(memory, written)
              ? Status()
              : Status(Error(Code::kInternal, "transfer-bench: the target has other bytes"));
@@ -388,26 +492,27 @@ Status check_bytes(Bench& bench, uint64_t size) {
 Result<Row> measure(Bench& bench, uint64_t size) {
   const Plan& plan = bench.plan;
   Row row{.size = size,
-          .batch = std::max<uint64_t>(1, std::min(plan.batch, bench.bytes / size)),
+          .batch = std::max<uint64_t>(1, std::min(plan.batch, bench.bytes / size / plan.depth)),
           .prepare = {},
           .post = {},
-          .moved = {}};
+          .moved = {},
+          .latency = {}};
   const uint64_t divisor = size > kLargeBytes ? kLargeDivisor : 1;
-  const uint64_t rounds = std::max<uint64_t>(1, plan.iterations / divisor);
+  const uint64_t count = std::max<uint64_t>(1, plan.iterations / divisor);
   if (plan.op == Op::kRead && bench.remote_type != MemType::kDram) {
-    STATOR_CHECK(run_once(bench, size, row, {.op = Op::kWrite, .counts = false}));  // to be read
+    Rounds writes(bench, Op::kWrite);  // to be read
+    STATOR_CHECK(writes.open(size, row.batch));
+    STATOR_CHECK(writes.run(plan.depth, nullptr));
+    writes.close();
   }
-  for (uint64_t i = 0; i < plan.warm_up / divisor; ++i) {
-    STATOR_CHECK(run_once(bench, size, row, {.op = plan.op, .counts = false}));
-  }
-  for (uint64_t i = 0; i < rounds; ++i) {
-    STATOR_CHECK(run_once(bench, size, row, {.op = plan.op}));
-  }
-  const double total = std::accumulate(row.moved.begin(), row.moved.end(), 0.0) +
-                       std::accumulate(row.post.begin(), row.post.end(), 0.0);
+  Rounds rounds(bench, plan.op);
+  STATOR_CHECK(rounds.open(size, row.batch));
+  // Each place once at least: memory is not there before it is touched.
+  STATOR_CHECK(rounds.run(std::max<uint64_t>(plan.depth, plan.warm_up / divisor), nullptr));
+  STATOR_CHECK(rounds.run(count, &row));
+  rounds.close();
   const uint64_t links = plan.scheme == "tp" ? 1 : bench.links.size();
-  row.gb_per_second = static_cast<double>(size * row.batch * rounds * links) / total / 1e3;
-  row.latency_avg = total / static_cast<double>(rounds);
+  row.gb_per_second = static_cast<double>(size * row.batch * count * links) / row.seconds / 1e9;
   if (plan.check && plan.op == Op::kWrite && plan.scheme != "tp") {
     STATOR_CHECK(check_bytes(bench, size));
   }
@@ -419,7 +524,7 @@ json::Value as_json(const Row& row) {
   out["block_size"] = row.size;
   out["batch_size"] = row.batch;
   out["gb_per_s"] = row.gb_per_second;
-  out["avg_latency_us"] = row.latency_avg;
+  out["avg_latency_us"] = average(row.latency);
   out["avg_prep_us"] = average(row.prepare);
   out["p99_prep_us"] = p99(row.prepare);
   out["avg_post_us"] = average(row.post);
@@ -484,6 +589,21 @@ Result<Plan> read_plan(const Invocation& invocation) {
   STATOR_CHECK(read_number(invocation, "--batch", plan.batch));
   STATOR_CHECK(read_number(invocation, "--iterations", plan.iterations));
   STATOR_CHECK(read_number(invocation, "--warm-up", plan.warm_up));
+  STATOR_CHECK(read_number(invocation, "--depth", plan.depth));
+  STATOR_CHECK(read_number(invocation, "--threads", plan.threads));
+  if (plan.depth > kDepthMax || plan.threads > kAgentsMax) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("--depth: at most {}; --threads: at most {}", kDepthMax, kAgentsMax));
+  }
+  plan.random = invocation.options.contains("--random");
+  plan.mode = option(invocation, "--mode", plan.mode);
+  constexpr std::array<std::string_view, 4> kModes = {"recreate", "prepared", "repost",
+                                                      "reregister"};
+  if (std::ranges::find(kModes, plan.mode) == kModes.end()) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("--mode {}: it is recreate, prepared, repost or reregister", plan.mode));
+  }
   const std::string params = option(invocation, "--params", "");
   for (std::string_view rest = params; !rest.empty();) {
     const std::string_view one = rest.substr(0, rest.find(','));
@@ -526,7 +646,7 @@ Status run_transfer_bench(Invocation& invocation) {
     print(fmt::format(
         "{:>10} {:>6} {:>8.2f} {:>12.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>11.1f} "
         "{:>11.1f}\n",
-        row.size, row.batch, row.gb_per_second, row.latency_avg, average(row.prepare),
+        row.size, row.batch, row.gb_per_second, average(row.latency), average(row.prepare),
         p99(row.prepare), average(row.post), p99(row.post), average(row.moved), p99(row.moved)));
   }
   if (json) {
