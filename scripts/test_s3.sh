@@ -31,6 +31,6 @@ kill -0 $server 2> /dev/null || { cat "$folder/log" >&2; exit 1; }
 endpoint=http://127.0.0.1:$port
 [ "${1:-}" = --bench ] || STATOR_S3_ENDPOINT=$endpoint build/test-venv/bin/python tests/real_engines/real_s3_test.py -v
 for op in write read; do
-  "$STATOR_BINARY" transfer-bench --backend obj --op $op --min-size 1MiB --max-size 1MiB --batch 64 --warm-up 16 --iterations 160 \
+  "$STATOR_BINARY" transfer-bench --backend obj --op $op --min-size 1MiB --max-size 1MiB --batch 64 --threads 8 --warm-up 2 --iterations 16 \
     --params "endpoint_override=$endpoint,bucket=stator-kv,access_key=$AWS_ACCESS_KEY_ID,secret_key=$AWS_SECRET_ACCESS_KEY"
 done

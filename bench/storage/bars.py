@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Copies, transfers and the disk against what is measured beside them: libc's memcpy, UCX (ucx_perftest, package ucx-utils) and fio. Both
-sides alternate; medians, and the ratio of ours to theirs.
+sides alternate; medians, and the ratio of ours to theirs. ucx_perftest moves one block again and again, which stays in the caches: where we
+are held against it, we do the same. nixl_race.py is the race over buffers that do not fit there.
 
     STATOR_BINARY=build/release/bin/stator python3 bench/storage/bars.py [ROUNDS] [--dir FOLDER] [--short]
 """
@@ -96,7 +97,8 @@ def fio(operation: str, size: int) -> float:
 
 
 def disk(operation: str, size: int) -> float:
-    return moved("posix", size, 64, "--op", operation, "--direct", "--dir", given.dir)
+    # As fio: a new operation for each that ends, 64 under way.
+    return moved("posix", size, 16, "--depth", "4", "--threads", "4", "--mode", "repost", "--op", operation, "--direct", "--dir", given.dir)
 
 
 def race(name: str, bar: float, ours, theirs) -> None:
@@ -113,10 +115,10 @@ for size in (64 * KIB, MIB, 4 * MIB):
     race(f"shm write, two processes, {size // KIB} KiB / memcpy", 0.9,
          lambda: moved("shm", size, 256 * MIB // size, "--processes"), lambda: blocks.copy(size))
 per = [1000 * stator("shm", 64, 8192)["avg_prep_us"] / 8192 for _ in range(given.rounds)]
-print(f"{'list and transfer made, ns of CPU per descriptor':<56} {statistics.median(per):7.1f} ns                               bar 30", flush=True)
+print(f"{'both lists and the transfer made, ns of CPU per descriptor':<56} {statistics.median(per):7.1f} ns                               bar 30", flush=True)
 if shutil.which("ucx_perftest"):
-    race("shm write 64 KiB / UCX put posix", 1.5, lambda: moved("shm", 64 * KIB, 64, "--processes"), lambda: ucx("posix,self", "ucp_put_bw", 64 * KIB))
-    race("cma read 1 MiB / UCX get cma", 0.9, lambda: moved("cma", MIB, 16, "--processes", "--op", "read"), lambda: ucx("posix,cma,self", "ucp_get", MIB))
+    race("shm write 64 KiB, the same one / UCX put posix", 1.0, lambda: moved("shm", 64 * KIB, 1, "--processes", "--mode", "repost"),
+         lambda: ucx("posix,self", "ucp_put_bw", 64 * KIB))
     for size in (64 * KIB, MIB):
         race(f"tcp write {size // KIB} KiB / UCX put tcp", 1.0, lambda: moved("tcp", size, 64, "--processes"), lambda: ucx("tcp,self", "ucp_put_bw", size))
 else:

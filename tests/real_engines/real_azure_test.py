@@ -27,7 +27,7 @@ def make_container(name: str) -> None:
 
 
 class RealAzure(real_s3_test.RealS3):
-    def serve(self, bucket: str = "kv", AWS_SECRET_ACCESS_KEY: str = "") -> Serve:  # noqa: N803: what the other server's test calls it
+    def serve(self, bucket: str = "stator-kv", AWS_SECRET_ACCESS_KEY: str = "") -> Serve:  # noqa: N803: what the other server's test calls it
         key = base64.b64encode(b"wrong").decode() if AWS_SECRET_ACCESS_KEY else KEY
         server = Serve("--workers", "1", "--kv-object", f"az://{bucket}/prefix/a b", "--kv-object-endpoint", ENDPOINT, engine="cpu",
                        env=clean_environment(AZURE_STORAGE_ACCOUNT=ACCOUNT, AZURE_STORAGE_KEY=key))
@@ -36,5 +36,5 @@ class RealAzure(real_s3_test.RealS3):
 
 
 if __name__ == "__main__":
-    make_container("kv")
+    make_container("stator-kv")
     unittest.main()
