@@ -75,6 +75,27 @@ Result<Parallelism> read_parallel(const Row& row, const std::string& prefix, boo
   return p;
 }
 
+/// GPUs that a row counts twice, or as tensor parallel though they cannot be. A tp that does not
+/// divide the heads is the number of GPUs of a wide deployment, each a rank of attention with
+/// experts of its own; the square of a node's GPUs is tp times ep of one node. Returns by how much
+/// the row's batch, of all of them, is too large.
+double correct_parallel(const EngineSpec& spec, Parallelism& p) {
+  const uint32_t node = spec.system.gpus_per_node, tp = p.tp;
+  if (!spec.model.is_moe() || p.dp > 1 || tp <= 1) {
+    return 1;
+  }
+  if (spec.model.heads % tp != 0) {
+    const uint32_t experts = std::min(tp, spec.model.experts);
+    p = {.tp = 1, .pp = p.pp, .dp = tp, .moe_tp = 1, .moe_ep = experts};
+    return tp;
+  }
+  if (tp == node * node && p.moe_tp == node && p.moe_ep == node) {
+    p.tp = node;
+    p.moe_tp = 1;
+  }
+  return 1;
+}
+
 /// What the words of a row mean for the weights of this model on this GPU.
 Status read_precision(const Row& row, EngineSpec& spec) {
   std::string_view gemm = row.text("gemm_quant_mode");
@@ -249,6 +270,8 @@ Result<RowSpec> read_row(const CsvTable& table, size_t index) {
     out.prefill = spec;
     STATOR_TRY(out.prefill.parallel, read_parallel(row, "prefill_", is_moe));
     STATOR_TRY(out.decode.parallel, read_parallel(row, "decode_", is_moe));
+    correct_parallel(out.prefill, out.prefill.parallel);
+    const double over = correct_parallel(out.decode, out.decode.parallel);
     const FleetGuess guess = guess_fleet(spec.backend, concurrency, out.prefill.parallel.gpus(),
                                          out.decode.parallel.gpus());
     if (row.text("decode_num_workers").empty()) {
@@ -259,10 +282,13 @@ Result<RowSpec> read_row(const CsvTable& table, size_t index) {
     STATOR_TRY(out.decode_workers, row.value("decode_num_workers", guess.decode_workers));
     const double places = std::max(1.0, out.decode_workers * out.decode.parallel.dp);
     STATOR_TRY(out.batch, row.value("decode_batch_size", std::max(1.0, concurrency / places)));
+    out.batch /= row.text("decode_batch_size").empty() ? 1 : over;
   } else if (row.text("mode") == "agg" || row.text("mode").empty()) {
     STATOR_TRY(out.decode.parallel, read_parallel(row, "", is_moe));
+    const double over = correct_parallel(out.decode, out.decode.parallel);
     const Parallelism& p = out.decode.parallel;
     STATOR_TRY(out.batch, row.value("batch_size", std::max(1.0, concurrency / p.dp / p.pp)));
+    out.batch /= row.text("batch_size").empty() ? 1 : over;
     out.prefill = out.decode;
   } else {
     return Error(Code::kInvalidArgument, fmt::format("row {}: mode must be agg or disagg, is '{}'",

@@ -12,6 +12,8 @@
 #include <tuple>
 #include <utility>
 
+#include "stator/perf/engine_memory.h"
+
 namespace stator::configurator {
 namespace {
 
@@ -64,8 +66,11 @@ class Search {
         last = model.error().message();
         continue;
       }
-      const double kv = model->kv_tokens_max(std::max(kChunkTokens, goal_.work.input_tokens));
-      weight_bytes_min_ = std::min(weight_bytes_min_, model->memory(kChunkTokens, 0).total());
+      const double length = goal_.work.input_tokens + goal_.work.output_tokens;
+      const double kv =
+          kv_tokens_max(*model, std::max(kChunkTokens, goal_.work.input_tokens), length);
+      weight_bytes_min_ =
+          std::min(weight_bytes_min_, memory_of(*model, kChunkTokens, 0, 0).total());
       kv_tokens_most_ = std::max(kv_tokens_most_, kv);
       engines_.push_back({std::move(*model), kv});
     }
@@ -150,7 +155,7 @@ class Search {
             .batch = batch,
             .tokens_per_pass = kChunkTokens,
             .kv_tokens_max = engine.kv_tokens,
-            .memory_bytes = engine.model.memory(kChunkTokens, batch * length).total(),
+            .memory_bytes = memory_of(engine.model, kChunkTokens, batch, length).total(),
             .provenance = engine.model.provenance()};
   }
 

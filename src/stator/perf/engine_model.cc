@@ -29,8 +29,14 @@ void add_roof(double math, double traffic, Part roof, PassParts& parts) {
 }  // namespace
 
 Result<Backend> find_backend(std::string_view name) {
+  std::string bare(name);
+  std::ranges::transform(bare, bare.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  std::erase_if(bare, [](char c) { return c == '-' || c == '_'; });
+  bare = bare == "tensorrtllm" ? "trtllm" : bare;
   for (const Backend backend : {Backend::kVllm, Backend::kSglang, Backend::kTrtllm}) {
-    if (name_of(backend) == name) {
+    if (name_of(backend) == bare) {
       return backend;
     }
   }
@@ -110,7 +116,7 @@ Status EngineModel::build() {
 void EngineModel::add_product(double n, double k, double count, const QuantMode& mode) {
   const double flops = flops_of(spec_.system, mode);
   const double bandwidth = spec_.system.memory_bytes_per_s;
-  Product product{
+  FixedProduct product{
       .math_per_row = count * 2 * n * k / flops * kMs,
       .traffic = count * mode.bytes * n * k / bandwidth * kMs,
       .traffic_per_row = count * (mode.bytes * k + kActivationBytes * n) / bandwidth * kMs,
@@ -124,41 +130,81 @@ void EngineModel::add_product(double n, double k, double count, const QuantMode&
 
 void EngineModel::add_attention(const LayerGroup& group) {
   const ModelConfig& m = spec_.model;
-  const double tp = spec_.parallel.tp;
-  const double heads = std::max(1.0, m.heads / tp);
-  const double kv_heads = std::max(1.0, m.kv_heads / tp);
-  const double d = m.head_dim, count = group.count;
-  const double queries = heads * (m.output_gate ? 2 : 1);
-  add_product((queries + 2 * kv_heads) * d, m.hidden, count, spec_.weights);
-  add_product(m.hidden, heads * d, count, spec_.weights);
+  const double tp = spec_.parallel.tp, count = group.count;
+  const auto of = [](uint32_t own, uint32_t usual) { return 1.0 * (own > 0 ? own : usual); };
+  const double heads = std::max(1.0, of(group.heads, m.heads) / tp);
+  const double kv_heads = std::max(1.0, of(group.kv_heads, m.kv_heads) / tp);
+  const double d = of(group.head_dim, m.head_dim);
+  const double v = group.v_dim > 0 ? group.v_dim : m.v_dim > 0 ? m.v_dim : d;
+  const double kept = kv_heads * (d + (group.shared_kv ? 0 : v));  // values per key
+  const double queries = heads * (m.output_gate ? 2 : 1) * d;
+  if (m.q_lora > 0) {
+    add_product(m.q_lora + kept, m.hidden, count, spec_.weights);
+    add_product(queries, m.q_lora, count, spec_.weights);
+  } else {
+    add_product(queries + kept, m.hidden, count, spec_.weights);
+  }
+  if (m.o_lora > 0) {
+    const double groups = std::max(1.0, m.o_groups / tp);
+    add_product(m.o_lora, heads * v, count, spec_.weights);
+    add_product(m.hidden, groups * m.o_lora, count, spec_.weights);
+  } else {
+    add_product(m.hidden, heads * v, count, spec_.weights);
+  }
   const double flops = spec_.system.bfloat16_flops;
   const double bandwidth = spec_.system.memory_bytes_per_s;
   const double decode_flops = spec_.kv.lane == QuantMode::Lane::kFp8 ? 2 * flops : flops;
+  const bool plain = group.stride == 1 && group.keys_max == 0 && !group.shared_kv;
   attentions_.push_back(
       {.kind = group.attention,
        .count = count,
-       .window = static_cast<double>(group.window),
-       .context_math = 4 * heads * d / flops * kMs,
+       .window = static_cast<double>(group.keys_max > 0 ? group.keys_max : group.window),
+       .keys_per_token = 1.0 / group.stride,
+       .local = static_cast<double>(group.local),
+       .context_math = 2 * heads * (d + v) / flops * kMs,
        .context_traffic =
-           (2 * kActivationBytes * heads + 2 * spec_.kv.bytes * kv_heads) * d / bandwidth * kMs,
-       .decode_math = 4 * heads * d / decode_flops * kMs,
-       .decode_traffic = 2 * spec_.kv.bytes * kv_heads * d / bandwidth * kMs,
-       .decode_fixed = 4 * heads * d / bandwidth * kMs,
-       .heads = heads,
+           (kActivationBytes * heads * (d + v) + spec_.kv.bytes * kept) / bandwidth * kMs,
+       .decode_math = 2 * heads * (d + v) / decode_flops * kMs,
+       .decode_traffic = spec_.kv.bytes * kept / bandwidth * kMs,
+       .decode_fixed = 2 * heads * (d + v) / bandwidth * kMs,
+       .heads = plain ? heads : 0,
        .kv_heads = kv_heads,
        .head_dim = d});
-  const double kv_bytes = count * 2 * kv_heads * d * spec_.kv.bytes;
+  if (group.keys_max > 0 && m.index_heads > 0) {
+    add_indexer(group, m.q_lora > 0 ? m.q_lora : m.hidden);
+  }
+  const double kv_bytes = count * kept * spec_.kv.bytes;
   if (group.attention == AttentionKind::kWindow) {
-    window_kv_bytes_ += kv_bytes * group.window;
+    windows_.push_back({.bytes_per_token = kv_bytes, .tokens = 1.0 * group.window});
   } else {
-    kv_bytes_per_token_ += kv_bytes;
+    kv_bytes_per_token_ += kv_bytes / group.stride;
+    if (group.local > 0) {
+      windows_.push_back({.bytes_per_token = kv_bytes, .tokens = 1.0 * group.local});
+    }
   }
   // Rotation of queries and keys, writing of keys and values.
-  small_per_token_ += count * 1.1 *
-                      (2 * kActivationBytes * (heads + kv_heads) * d +
-                       2 * kv_heads * d * (kActivationBytes + spec_.kv.bytes));
+  small_per_token_ +=
+      count * 1.1 *
+      (2 * kActivationBytes * (heads + kv_heads) * d + kept * (kActivationBytes + spec_.kv.bytes));
   blocks_ += count;
   all_reduces_ += spec_.parallel.tp > 1 ? count : 0;
+}
+
+/// What looks at all of the context to pick the keys that attention sees.
+void EngineModel::add_indexer(const LayerGroup& group, double inputs) {
+  const ModelConfig& m = spec_.model;
+  const double heads = m.index_heads, dim = m.index_dim, count = group.count;
+  const double bandwidth = spec_.system.memory_bytes_per_s;
+  const double narrow = flops_of(spec_.system, {"", 1, QuantMode::Lane::kFp8});
+  add_product(heads * dim, inputs, count, spec_.weights);
+  attentions_.push_back({.kind = AttentionKind::kFull,
+                         .count = count,
+                         .keys_per_token = 1.0 / group.stride,
+                         .context_math = 2 * heads * dim / narrow * kMs,
+                         .context_traffic = heads * dim / bandwidth * kMs,
+                         .decode_math = 2 * heads * dim / spec_.system.bfloat16_flops * kMs,
+                         .decode_traffic = dim / bandwidth * kMs});
+  kv_bytes_per_token_ += count * dim / group.stride;
 }
 
 void EngineModel::add_mla(const LayerGroup& group) {
@@ -172,7 +218,7 @@ void EngineModel::add_mla(const LayerGroup& group) {
   add_product(m.hidden, heads * m.v_dim, count, spec_.weights);
   const double flops = spec_.system.bfloat16_flops;
   const double bandwidth = spec_.system.memory_bytes_per_s;
-  Attention attention{
+  AttentionWork attention{
       .kind = AttentionKind::kMla,
       .count = count,
       .window = static_cast<double>(m.index_topk),
@@ -182,19 +228,10 @@ void EngineModel::add_mla(const LayerGroup& group) {
       .decode_traffic = latent * spec_.kv.bytes / bandwidth * kMs,
       .decode_fixed = kActivationBytes * heads * (latent + m.kv_lora) / bandwidth * kMs};
   attentions_.push_back(attention);
-  if (m.index_topk > 0) {  // the indexer looks at all of the context
-    const double index_heads = m.index_heads, dim = m.index_dim;
-    add_product(index_heads * dim, q_in, count, spec_.weights);
-    attentions_.push_back(
-        {.kind = AttentionKind::kFull,
-         .count = count,
-         .context_math =
-             2 * index_heads * dim / flops_of(spec_.system, {"", 1, QuantMode::Lane::kFp8}) * kMs,
-         .context_traffic = index_heads * dim / bandwidth * kMs,
-         .decode_math = 2 * index_heads * dim / flops * kMs,
-         .decode_traffic = dim / bandwidth * kMs});
+  if (m.index_topk > 0) {
+    add_indexer(group, q_in);
   }
-  kv_bytes_per_token_ += count * (latent * spec_.kv.bytes + (m.index_topk > 0 ? m.index_dim : 0));
+  kv_bytes_per_token_ += count * latent * spec_.kv.bytes;
   small_per_token_ += count * 2 * kActivationBytes * (heads * m.qk_rope + latent + q_in);
   blocks_ += count;
   all_reduces_ += spec_.parallel.tp > 1 ? count : 0;
@@ -210,7 +247,7 @@ void EngineModel::add_linear(const LayerGroup& group) {
   add_product(m.hidden, values, count, spec_.weights);
   const double state = value_heads * m.linear_key_dim * m.linear_value_dim;
   const double bandwidth = spec_.system.memory_bytes_per_s;
-  Attention attention{.kind = AttentionKind::kLinear, .count = count};
+  AttentionWork attention{.kind = AttentionKind::kLinear, .count = count};
   attention.context_math = 8 * state / spec_.system.bfloat16_flops * kMs;  // per token
   attention.context_traffic = 4 * kActivationBytes * (keys + values) / bandwidth * kMs;
   attention.decode_fixed = 2 * kStateBytes * state / bandwidth * kMs;
@@ -225,6 +262,7 @@ void EngineModel::add_ffn(const LayerGroup& group) {
   const ModelConfig& m = spec_.model;
   const Parallelism& p = spec_.parallel;
   const double count = group.count, gated = m.gemms_per_ffn == 3 ? 2 : 1;
+  const double wide = group.intermediate > 0 ? group.intermediate : m.intermediate;
   const auto dense = [&](double inner) {
     add_product(gated * inner, m.hidden, count, spec_.weights);
     add_product(m.hidden, inner, count, spec_.weights);
@@ -235,7 +273,7 @@ void EngineModel::add_ffn(const LayerGroup& group) {
   }
   blocks_ += count;
   if (group.ffn == FfnKind::kDense) {
-    dense(1.0 * m.intermediate / p.tp);
+    dense(wide / p.tp);
     all_reduces_ += p.tp > 1 ? count : 0;
     return;
   }
@@ -244,8 +282,12 @@ void EngineModel::add_ffn(const LayerGroup& group) {
   if (m.shared_intermediate > 0) {
     dense(1.0 * m.shared_intermediate / p.tp);
   }
-  weight_bytes_ += count * spec_.experts.bytes * m.experts / p.moe_ep * m.gemms_per_ffn * m.hidden *
-                   m.expert_intermediate / p.moe_tp / p.pp;
+  if (m.expert_hidden > 0) {  // into what experts work on, and back
+    add_product(m.expert_hidden, m.hidden, count, spec_.weights);
+    add_product(m.hidden, m.expert_hidden, count, spec_.weights);
+  }
+  weight_bytes_ += count * spec_.experts.bytes * m.experts / p.moe_ep * m.gemms_per_ffn *
+                   m.expert_width() * m.expert_intermediate / p.moe_tp / p.pp;
   if (p.dp > 1) {
     exchanges_ += 2 * count;
   } else if (p.tp > 1) {
@@ -267,6 +309,7 @@ void EngineModel::add_common() {
 void EngineModel::add_expert_parts(double tokens, PassParts& parts) const {
   const ModelConfig& m = spec_.model;
   const Parallelism& p = spec_.parallel;
+  const double width = m.expert_width();
   const double all = tokens * p.dp;  // of all ranks of attention
   const double rows = all * m.experts_per_token / p.moe_ep;
   const double inner = 1.0 * m.expert_intermediate / p.moe_tp;
@@ -275,43 +318,41 @@ void EngineModel::add_expert_parts(double tokens, PassParts& parts) const {
   const double chosen =
       1.0 * m.experts / p.moe_ep * (share >= 1 ? 1 : 1 - std::exp(all * std::log1p(-share)));
   const double g = m.gemms_per_ffn;
-  const double math = 2 * rows * m.hidden * inner * g / flops_of(spec_.system, spec_.experts);
-  const double weights = chosen * g * m.hidden * inner * spec_.experts.bytes;
-  const double moved = rows * (2.0 * m.hidden + g * inner) * kActivationBytes / 2;
+  const double math = 2 * rows * width * inner * g / flops_of(spec_.system, spec_.experts);
+  const double weights = chosen * g * width * inner * spec_.experts.bytes;
+  const double moved = rows * (2.0 * width + g * inner) * kActivationBytes / 2;
   const double traffic = (weights + moved) / spec_.system.memory_bytes_per_s;
   add_roof(moe_layers_ * math * kMs, moe_layers_ * traffic * kMs, Part::kExpertRoof, parts);
 }
 
-double EngineModel::attention_ms(const Attention& a, const EnginePass& pass) {
+double AttentionWork::ms(const EnginePass& pass) const {
   double sum = 0;
   if (pass.context_tokens > 0) {
     const double requests = std::max(pass.context_requests, 1e-9);
     const double fresh = pass.context_tokens / requests;
-    const double reach = a.window > 0 ? std::min(a.window, pass.context_prefix + fresh / 2)
-                                      : pass.context_prefix + fresh / 2;
-    const double pairs = a.kind == AttentionKind::kLinear ? 1 : reach;
-    const double math = a.context_math * pass.context_tokens * pairs;
+    const double pairs =
+        kind == AttentionKind::kLinear ? 1 : keys_of(pass.context_prefix + fresh / 2);
+    const double math = context_math * pass.context_tokens * pairs;
     const double traffic =
-        a.context_traffic * (pass.context_tokens + requests * pass.context_prefix / 2);
-    sum += a.count * std::max(math, traffic);
+        context_traffic * (pass.context_tokens + requests * pass.context_prefix / 2);
+    sum += count * std::max(math, traffic);
   }
   if (pass.decode_requests > 0) {
-    const double length =
-        a.window > 0 ? std::min(a.window, pass.decode_context) : pass.decode_context;
-    const double traffic = a.decode_traffic * length + a.decode_fixed;
-    sum += a.count * pass.decode_requests * std::max(a.decode_math * length, traffic);
+    const double length = keys_of(pass.decode_context);
+    const double traffic = decode_traffic * length + decode_fixed;
+    sum += count * pass.decode_requests * std::max(decode_math * length, traffic);
   }
   return sum;
 }
 
 void EngineModel::add_attention_parts(const EnginePass& pass, PassParts& parts) const {
-  for (const Attention& a : attentions_) {
-    parts[at(Part::kAttention)] += attention_ms(a, pass);
+  for (const AttentionWork& a : attentions_) {
+    parts[at(Part::kAttention)] += a.ms(pass);
   }
 }
 
 void EngineModel::add_product_parts(double rows, double heads, PassParts& parts) const {
-  for (const Product& p : products_) {
+  for (const FixedProduct& p : products_) {
     add_roof(p.math_per_row * rows, p.traffic + p.traffic_per_row * rows, Part::kGemmRoof, parts);
   }
   add_roof(head_.math_per_row * heads, head_.traffic + head_.traffic_per_row * heads,
@@ -380,41 +421,6 @@ double EngineModel::step_ms(const EnginePass& pass) const {
     }
   }
   return sum;
-}
-
-MemoryUse EngineModel::memory(double tokens, double kv_tokens) const {
-  const ModelConfig& m = spec_.model;
-  const Parallelism& p = spec_.parallel;
-  constexpr double kMib = 1024.0 * 1024;
-  const size_t rank = p.tp >= 8 ? 3 : p.tp >= 4 ? 2 : p.tp >= 2 ? 1 : 0;
-  const bool sglang = spec_.backend == Backend::kSglang;
-  static constexpr std::array<double, 4> kDense = {11, 6.5, 5, 5}, kMoe = {22, 13, 10, 10};
-  static constexpr std::array<double, 4> kDenseSg = {14, 8.5, 6.5, 6.5}, kMoeSg = {28, 17, 13, 13};
-  const double factor =
-      sglang ? (m.is_moe() ? kMoeSg : kDenseSg)[rank] * 1.15 : (m.is_moe() ? kMoe : kDense)[rank];
-  MemoryUse use;
-  use.weights = weight_bytes_;
-  use.activations = std::max((sglang ? 90 : 70) * kMib, 2 * tokens * m.hidden * factor);
-  use.kv = kv_tokens * kv_bytes_per_token_ / p.pp;
-  use.communication = SystemSpec::communication_bytes(std::max(p.tp, p.moe_ep));
-  use.other = spec_.system.other_bytes * (sglang ? 1.2 : 1);
-  use.capacity = spec_.system.memory_bytes;
-  return use;
-}
-
-double EngineModel::kv_tokens_max(double tokens) const {
-  const MemoryUse use = memory(tokens, 0);
-  const double fixed = use.total();
-  double room = 0;
-  if (spec_.backend == Backend::kTrtllm) {  // a fraction of what is free
-    room = (use.capacity - fixed) * 0.9 * 0.985 * 0.98;
-  } else {  // a fraction of all
-    room = use.capacity * 0.92 * 0.98 - fixed;
-  }
-  if (room <= 0 || kv_bytes_per_token_ <= 0) {
-    return room <= 0 ? 0 : 1e12;
-  }
-  return room * spec_.parallel.pp / kv_bytes_per_token_;
 }
 
 }  // namespace stator::perf

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "stator/core/result.h"
+#include "stator/perf/engine_work.h"
 #include "stator/perf/model_config.h"
 #include "stator/perf/system_spec.h"
 
@@ -42,15 +43,6 @@ struct EngineSpec {
   QuantMode weights;  ///< of attention and dense layers
   QuantMode experts;
   QuantMode kv;
-};
-
-/// What one forward pass computes, on one rank of attention.
-struct EnginePass {
-  double context_requests = 0;  ///< prompts, or chunks of them
-  double context_tokens = 0;    ///< prompt tokens computed, in all
-  double context_prefix = 0;    ///< tokens before them, of each request
-  double decode_requests = 0;   ///< sequences that get a token
-  double decode_context = 0;    ///< tokens of each
 };
 
 /// The work of a pass by what limits it, each at the speed of light: milliseconds, except for
@@ -93,13 +85,6 @@ std::string shape_of(const ModelConfig& model);
 enum class Provenance : uint8_t { kMeasured, kInterpolated, kExtrapolated, kRoofline };
 std::string_view name_of(Provenance provenance);
 
-/// Bytes on the fullest GPU (§ of each part in docs/benchmarks/planning.md).
-struct MemoryUse {
-  double weights = 0, activations = 0, kv = 0, communication = 0, other = 0;
-  double capacity = 0;
-  double total() const { return weights + activations + kv + communication + other; }
-};
-
 /// One engine's passes. Immutable, so threads share it. step_ms() takes well below a microsecond
 /// without a database.
 class EngineModel {
@@ -114,13 +99,11 @@ class EngineModel {
   /// Milliseconds of one pass, of the slowest rank, from begin to end of the pipeline.
   double step_ms(const EnginePass& pass) const;
 
-  /// With `tokens` in a pass and `kv_tokens` of KV on one rank of attention.
-  MemoryUse memory(double tokens, double kv_tokens) const;
-  /// What one rank of attention can hold when prompts of `tokens` are computed at once; 0: the
-  /// weights alone do not fit.
-  double kv_tokens_max(double tokens) const;
   double weight_bytes() const { return weight_bytes_; }
   double kv_bytes_per_token() const { return kv_bytes_per_token_; }
+  /// Of one sequence on a rank, beside what grows with its tokens: windows, states.
+  const std::vector<KvWindow>& windows() const { return windows_; }
+  double state_bytes() const { return state_bytes_; }
   const EngineSpec& spec() const { return spec_; }
   const Efficiency& efficiency() const { return efficiency_; }
   void set_efficiency(const Efficiency& efficiency) { efficiency_ = efficiency; }
@@ -130,26 +113,10 @@ class EngineModel {
   const std::vector<std::string>& gaps() const { return gaps_; }
 
  private:
-  /// A product with fixed weights: time grows with rows. Already multiplied by how often it occurs.
-  struct Product {
-    double math_per_row = 0, traffic = 0, traffic_per_row = 0;
-    double n = 0, k = 0, count = 0;
-    std::string_view dtype;
-  };
-  struct Attention {
-    AttentionKind kind = AttentionKind::kFull;
-    double count = 0, window = 0;
-    double context_math = 0;                       // per pair of tokens
-    double context_traffic = 0;                    // per new token
-    double decode_math = 0;                        // per token of context
-    double decode_traffic = 0;                     // the same
-    double decode_fixed = 0;                       // per sequence
-    double heads = 0, kv_heads = 0, head_dim = 0;  // of a rank, to be looked up; 0: never
-  };
-
   explicit EngineModel(EngineSpec spec) : spec_(std::move(spec)) {}
   Status build();
   void add_attention(const LayerGroup& group);
+  void add_indexer(const LayerGroup& group, double inputs);
   void add_mla(const LayerGroup& group);
   void add_linear(const LayerGroup& group);
   void add_ffn(const LayerGroup& group);
@@ -160,20 +127,20 @@ class EngineModel {
   PassParts measured_parts(const EnginePass& pass) const;
   double measured_attention_ms(const EnginePass& pass) const;
   void add_expert_parts(double tokens, PassParts& parts) const;
-  static double attention_ms(const Attention& attention, const EnginePass& pass);
   void add_attention_parts(const EnginePass& pass, PassParts& parts) const;
   void add_product_parts(double rows, double heads, PassParts& parts) const;
 
   EngineSpec spec_;
   Efficiency efficiency_;
   std::shared_ptr<const OperatorCurves> curves_;  // null: roofline alone; shared by copies
-  std::vector<Product> products_;
-  std::vector<Attention> attentions_;
-  Product head_;
+  std::vector<FixedProduct> products_;
+  std::vector<AttentionWork> attentions_;
+  FixedProduct head_;
   double moe_layers_ = 0, blocks_ = 0;
   double small_per_token_ = 0;  // bytes
   double all_reduces_ = 0, exchanges_ = 0;
-  double weight_bytes_ = 0, kv_bytes_per_token_ = 0, window_kv_bytes_ = 0, state_bytes_ = 0;
+  double weight_bytes_ = 0, kv_bytes_per_token_ = 0, state_bytes_ = 0;
+  std::vector<KvWindow> windows_;
   Provenance provenance_ = Provenance::kRoofline;
   std::vector<std::string> gaps_;
 };

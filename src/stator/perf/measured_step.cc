@@ -45,11 +45,11 @@ void EngineModel::attach(const OperatorDatabase& database) {
     }
     return curve;
   };
-  for (const Product& product : products_) {
+  for (const FixedProduct& product : products_) {
     curves->products.push_back(keep(database.gemm(spec_, product.n, product.k, product.dtype)));
   }
   curves->head = keep(database.gemm(spec_, head_.n, head_.k, head_.dtype));
-  for (const Attention& a : attentions_) {
+  for (const AttentionWork& a : attentions_) {
     const bool known = a.heads > 0;  // plain attention; MLA and linear kinds have tables of modules
     OperatorCurve none;
     none.provenance = Provenance::kRoofline;
@@ -78,7 +78,7 @@ double EngineModel::measured_attention_ms(const EnginePass& pass) const {
       EnginePass prompts = pass;
       prompts.decode_requests = 0;
       const double fresh = pass.context_tokens / std::max(1.0, pass.context_requests);
-      const double light = attention_ms(attentions_[i], prompts);
+      const double light = attentions_[i].ms(prompts);
       sum += curves_->context[i].empty()
                  ? light / kContext
                  : divided(light, curves_->context[i], fresh + pass.context_prefix,
@@ -87,7 +87,7 @@ double EngineModel::measured_attention_ms(const EnginePass& pass) const {
     if (pass.decode_requests > 0) {
       EnginePass answers = pass;
       answers.context_tokens = answers.context_requests = 0;
-      const double light = attention_ms(attentions_[i], answers);
+      const double light = attentions_[i].ms(answers);
       sum += curves_->generation[i].empty() ? light / kGeneration
                                             : divided(light, curves_->generation[i],
                                                       pass.decode_context, pass.decode_requests);
@@ -103,7 +103,7 @@ PassParts EngineModel::measured_parts(const EnginePass& pass) const {
     return out;
   }
   const double heads = std::max(1e-9, pass.decode_requests + pass.context_requests);
-  const auto product_ms = [](const Product& p, const OperatorCurve& curve, double of,
+  const auto product_ms = [](const FixedProduct& p, const OperatorCurve& curve, double of,
                              double log_of) {
     const double light = std::max(p.math_per_row * of, p.traffic + p.traffic_per_row * of);
     return curve.empty() ? light / kProducts : divided(light, curve, log_of);

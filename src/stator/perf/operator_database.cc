@@ -79,12 +79,12 @@ double experts_light_ms(const EngineSpec& spec, double tokens, double tp, double
   const ModelConfig& m = spec.model;
   const double rows = tokens * m.experts_per_token / ep;
   const double inner = m.expert_intermediate / tp, g = m.gemms_per_ffn;
-  const double math = 2 * rows * m.hidden * inner * g / flops_of(spec.system, spec.experts);
+  const double math = 2 * rows * m.expert_width() * inner * g / flops_of(spec.system, spec.experts);
   const double share = std::min(1.0, 1.0 * m.experts_per_token / m.experts);
   const double chosen =
       m.experts / ep * (share >= 1 ? 1 : 1 - std::exp(tokens * std::log1p(-share)));
-  const double traffic = (chosen * g * m.hidden * inner * spec.experts.bytes +
-                          rows * (2.0 * m.hidden + g * inner) * kActivationBytes / 2) /
+  const double traffic = (chosen * g * m.expert_width() * inner * spec.experts.bytes +
+                          rows * (2.0 * m.expert_width() + g * inner) * kActivationBytes / 2) /
                          spec.system.memory_bytes_per_s;
   return std::max(math, traffic) * kMs;
 }
@@ -298,7 +298,7 @@ OperatorCurve OperatorDatabase::experts(const EngineSpec& spec) const {
   const ModelConfig& m = spec.model;
   const std::string what =
       fmt::format("moe {} {} of {} experts, {}×{}", spec.experts.name, m.experts_per_token,
-                  m.experts, m.hidden, m.expert_intermediate);
+                  m.experts, m.expert_width(), m.expert_intermediate);
   const double wanted = tables_->dtype(spec.experts.name);
   using Shape = std::array<double, 6>;  // top k, experts, hidden, inner, tp, ep
   std::map<Shape, double> distances;
@@ -310,7 +310,7 @@ OperatorCurve OperatorDatabase::experts(const EngineSpec& spec) const {
     if (!distances.contains(shape)) {
       distances[shape] =
           log_distance(row[1], m.experts_per_token) + log_distance(row[2], m.experts) +
-          log_distance(row[3], m.hidden) + log_distance(row[4], m.expert_intermediate) +
+          log_distance(row[3], m.expert_width()) + log_distance(row[4], m.expert_intermediate) +
           log_distance(row[5], spec.parallel.moe_tp) + log_distance(row[6], spec.parallel.moe_ep);
     }
   });
@@ -323,7 +323,7 @@ OperatorCurve OperatorDatabase::experts(const EngineSpec& spec) const {
   EngineSpec measured = spec;
   measured.model.experts_per_token = static_cast<uint32_t>(shape[0]);
   measured.model.experts = static_cast<uint32_t>(shape[1]);
-  measured.model.hidden = static_cast<uint32_t>(shape[2]);
+  measured.model.expert_hidden = static_cast<uint32_t>(shape[2]);
   measured.model.expert_intermediate = static_cast<uint32_t>(shape[3]);
   OperatorCurve out;
   each_row(*tables_, OperatorTable::kMoe, [&](std::span<const double> row) {

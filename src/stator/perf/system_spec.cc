@@ -80,13 +80,6 @@ constexpr std::array<QuantMode, 13> kQuants = {{
     {"int8", 1, kBfloat16},
 }};
 
-bool equal_ignoring_case(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](char x, char y) {
-    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-    return lower(x) == lower(y);
-  });
-}
-
 }  // namespace
 
 double SystemSpec::link_bytes_per_s(uint32_t gpus) const {
@@ -107,9 +100,19 @@ std::span<const SystemSpec> systems() {
 }
 
 Result<SystemSpec> find_system(std::string_view name) {
+  // With or without what the GPU is mounted on.
+  const auto bare = [](std::string_view of) {
+    for (const std::string_view end : {"_sxm", "_server", "_nvl72", "_superchip"}) {
+      of = of.ends_with(end) ? of.substr(0, of.size() - end.size()) : of;
+    }
+    return of;
+  };
+  std::string wanted(name);
+  std::ranges::transform(wanted, wanted.begin(), [](char c) {
+    return c == '-' ? '_' : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
   for (const SystemSpec& system : kSystems) {
-    const std::string_view bare = system.name.substr(0, system.name.find("_sxm"));
-    if (equal_ignoring_case(system.name, name) || equal_ignoring_case(bare, name)) {
+    if (system.name == wanted || bare(system.name) == bare(wanted)) {
       return system;
     }
   }

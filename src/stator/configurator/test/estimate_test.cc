@@ -101,6 +101,27 @@ TEST(Estimate, ADeploymentOfUnsaidSizeIsTakenToBeAsLargeAsItsLoadNeeds) {
   EXPECT_LE(many->batch, one->batch);
 }
 
+TEST(Estimate, GpusThatCannotShareALayerAreRanksOfTheirOwn) {
+  const auto table = parse_csv(
+      "model_path,system,backend,mode,isl,osl,precision,tp_size,moe_tp_size,moe_ep_size,batch_"
+      "size\n"
+      "deepseek-ai/DeepSeek-R1,gb200,sglang,agg,1024,1024,fp8,72,72,1,2160\n"
+      "deepseek-ai/DeepSeek-R1,b200_sxm,sglang,agg,1024,1024,fp8,64,8,8,128\n"
+      "deepseek-ai/DeepSeek-R1,gb200,sglang,agg,1024,1024,fp8,16,16,1,128\n");
+  ASSERT_TRUE(table);
+
+  const auto wide = read_row(*table, 0), twice = read_row(*table, 1), plain = read_row(*table, 2);
+
+  ASSERT_TRUE(wide && twice && plain);
+  EXPECT_EQ(wide->decode.parallel,
+            (perf::Parallelism{.tp = 1, .pp = 1, .dp = 72, .moe_tp = 1, .moe_ep = 72}));
+  EXPECT_EQ(wide->batch, 30);
+  EXPECT_EQ(twice->decode.parallel,
+            (perf::Parallelism{.tp = 8, .pp = 1, .dp = 1, .moe_tp = 1, .moe_ep = 8}));
+  EXPECT_EQ(twice->batch, 128);
+  EXPECT_EQ(plain->decode.parallel.tp, 16U);
+}
+
 TEST(Estimate, RowsSayHowSureTheyAre) {
   const auto table =
       parse_csv(std::string(kHead) + "1,Qwen/Qwen3-32B,h200_sxm,vllm,agg,1024,512,fp8,fp8,8,2\n");
