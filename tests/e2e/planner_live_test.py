@@ -257,7 +257,7 @@ class PlannerProcess(unittest.TestCase):
         status, answer = Http(planner.port).post("/v1/min-endpoints", {})
         self.assertEqual(status, 405, answer)
         status, _, body = Http(planner.port).request("PATCH", "/v1/min-endpoints", {"min_endpoint": 4})
-        self.assertEqual((status, json.loads(body)), (200, {"min_endpoint": 4}))
+        self.assertEqual((status, json.loads(body)), (200, {"mode": "agg", "min_endpoint": 4}))
         eventually(lambda: self.key("decision_id") == "1", "the raised floor is a second decision")
         self.assertEqual(self.key("num_decode"), "4")
 

@@ -28,6 +28,9 @@ class Forecast(unittest.TestCase):
             self.assertAlmostEqual(second, 67, delta=1, msg=predictor)
         last = json.loads(stator("forecast", "--predictor", "constant", "--steps", "3", "--json", text=series).stdout)
         self.assertEqual(last["forecast"], [63, 63, 63])
+        chosen = stator("forecast", "--predictor", "auto", "--json", text=series)
+        self.assertAlmostEqual(json.loads(chosen.stdout)["forecast"][0], 65, delta=1)
+        self.assertIn("loss", chosen.stderr)
 
     def test_wrong_input_is_named(self):
         self.assertEqual(stator("forecast", "--predictor", "oracle", text="1\n").returncode, 2)
@@ -163,6 +166,47 @@ class DryRun(unittest.TestCase):
             done = stator("planner", "--replay", journal, *goals)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["differences"], 0)
+
+    def test_what_is_predicted_is_what_comes_when_the_load_doubles_and_halves(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace, report = (str(pathlib.Path(folder) / name) for name in ("t.jsonl", "r.json"))
+            times, at = [], 0.0
+            draw = numpy.random.default_rng(7)
+            while at < 540:  # 10, 20 and 10 requests a second, at random times
+                at += draw.exponential(1 / (20 if 180 <= at < 360 else 10))
+                times.append(at)
+            pathlib.Path(trace).write_text("".join(
+                json.dumps({"timestamp": int(at * 1e3), "input_length": 2000, "output_length": 100, "hash_ids": [4 * i + k for k in range(4)]})
+                + "\n" for i, at in enumerate(times)))
+            done = stator("planner", "--dry-run", trace, "--start-up", "20", "--ttft", "1500", "--itl", "20", "--report-json", report)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found = json.loads(pathlib.Path(report).read_text())
+            for what, off in (("ttft", 0.1), ("itl", 0.1)):
+                self.assertAlmostEqual(found[f"predicted_{what}_ms_mean"] / found[f"{what}_ms_mean"], 1, delta=off, msg=what)
+            sizes = [event["to"] for event in found["events"]]
+            self.assertGreater(max(sizes), min(sizes), "the fleet follows")
+
+    def test_a_past_chooses_the_predictor_and_a_file_may_be_json_itself(self):
+        with tempfile.TemporaryDirectory() as folder:
+            past = pathlib.Path(folder) / "past"
+            past.mkdir()
+            for part in range(2):
+                rows = [(30_000 * (300 * part + i)) for i in range(300)]
+                (past / f"{part}.jsonl").write_text("".join(
+                    json.dumps({"timestamp": at, "input_length": 1000, "output_length": 50}) + "\n" for at in rows))
+            trace = past / "1.jsonl"
+            config = json.dumps({"optimization_target": "sla", "mode": "agg", "load_predictor": "auto", "ttft_ms": 2000,
+                                 "load_predictor_warmup_trace": str(past)})
+            run = ("planner", "--dry-run", str(trace), "--json", "--planner-config", config)
+            done = stator(*run)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["policy"], "throughput")
+            self.assertIn("predictor: ", done.stderr)
+            done = stator(*run[:-1], json.dumps({"mode": "both"}))
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("mode must be", done.stderr)
+            done = stator("planner", "--dry-run", str(trace), "--predictor", "auto")
+            self.assertIn("--warmup-trace", done.stderr)
 
     def test_a_power_limit_below_the_fleet_is_refused(self):
         done = stator("planner", "--dry-run", "t.jsonl", "--min-workers", "2", "--worker-watts", "700", "--power-limit", "1000")

@@ -5,189 +5,25 @@
 #include <string>
 
 #include "stator/app/option_number.h"
+#include "stator/app/planner_file.h"
 #include "stator/app/planner_process.h"
-#include "stator/io/read_file.h"
-#include "stator/json/value.h"
-#include "stator/kube/yaml.h"
 
 namespace stator::app {
 namespace {
-
-constexpr uint64_t kFileBytesMax = 1UL << 20;
 
 std::string option(const Invocation& invocation, std::string_view flag) {
   const auto found = invocation.options.find(flag);
   return found == invocation.options.end() ? std::string() : found->second;
 }
 
-/// Known keys of the reference's file that say nothing here.
-constexpr std::string_view kIgnored[] = {"environment",
-                                         "mode",
-                                         "backend",
-                                         "isl",
-                                         "osl",
-                                         "max_num_fpm_samples",
-                                         "fpm_sample_bucket_size",
-                                         "load_min_observations",
-                                         "prophet_window_size",
-                                         "speculative_nextn",
-                                         "pre_deployment_sweeping_mode",
-                                         "profile_results_dir",
-                                         "throughput_metrics_source",
-                                         "load_predictor_warmup_trace",
-                                         "live_dashboard_port",
-                                         "control_api_port",
-                                         "model_name",
-                                         "namespace",
-                                         "plugin_registration",
-                                         "scheduling"};
-
-/// One file of the reference, key by key.
-class FileReader {
- public:
-  FileReader(const json::Value& file, planner::PlannerConfig& config)
-      : file_(file), config_(config) {}
-
-  Status read(bool& advisory) {
-    for (const auto& [key, value] : file_.members()) {
-      STATOR_CHECK(read_key(key, value, advisory));
-    }
-    const bool sla = target_ == "sla";
-    if (sla && !by_forecast_ && !by_load_) {
-      return Error(Code::kInvalidArgument,
-                   "one of enable_throughput_scaling and enable_load_scaling must be true");
-    }
-    if (by_power_) {
-      if (power_limit_ < 0) {
-        return Error(Code::kInvalidArgument,
-                     "enable_power_awareness needs total_gpu_power_limit, in watts");
-      }
-      config_.power.limit_watts = power_limit_;
-    }
-    if (!policy_given_) {
-      config_.policy = !sla || (by_load_ && !by_forecast_) ? planner::PolicyKind::kLoad
-                       : by_load_                          ? planner::PolicyKind::kReference
-                                                           : planner::PolicyKind::kThroughput;
-    }
-    STATOR_TRY(config_.target, planner::find_target(target_), "optimization_target");
-    return {};
-  }
-
- private:
-  template <typename Number>
-  Status number(std::string_view key, const json::Value& value, Number& out) {
-    const auto got = value.as_double();
-    if (value.is_null()) {
-      return {};
-    }
-    if (!got) {
-      return Error(Code::kInvalidArgument, fmt::format("{} must be a number", key));
-    }
-    out = static_cast<Number>(*got);
-    return {};
-  }
-
-  Status read_key(const std::string& key, const json::Value& value, bool& advisory) {
-    planner::PlannerConfig& c = config_;
-    const std::pair<std::string_view, double*> numbers[] = {
-        {"ttft_ms", &c.ttft_ms},
-        {"itl_ms", &c.itl_ms},
-        {"ttft", &c.ttft_ms},
-        {"itl", &c.itl_ms},
-        {"throughput_adjustment_interval_seconds", &c.throughput_interval_s},
-        {"throughput_adjustment_interval", &c.throughput_interval_s},
-        {"load_adjustment_interval_seconds", &c.load_interval_s},
-        {"load_adjustment_interval", &c.load_interval_s},
-        {"load_scaling_down_sensitivity", &c.scale_down_sensitivity},
-        {"kalman_q_level", &c.predictor.kalman_q_level},
-        {"kalman_q_trend", &c.predictor.kalman_q_trend},
-        {"kalman_r", &c.predictor.kalman_r},
-        {"prefill_scale_up_queue_tokens", &c.easy.prefill_up},
-        {"prefill_scale_down_queue_tokens", &c.easy.prefill_down},
-        {"decode_scale_up_kv_rate", &c.easy.decode_up},
-        {"decode_scale_down_kv_rate", &c.easy.decode_down},
-        {"start_up_seconds", &c.start_up_s},
-        {"total_gpu_power_limit", &power_limit_},
-        {"prefill_power_watts_per_replica", &c.power.prefill_watts},
-        {"decode_power_watts_per_replica", &c.power.decode_watts}};
-    for (const auto& [name, field] : numbers) {
-      if (key == name) {
-        return number(key, value, *field);
-      }
-    }
-    if (key == "min_endpoint" || key == "prefill_min_endpoint" || key == "decode_min_endpoint") {
-      return number(key, value, c.min_workers);
-    }
-    if (key == "max_gpu_budget") {
-      return number(key, value, c.max_gpu_budget);
-    }
-    if (key == "min_gpu_budget") {
-      return number(key, value, c.min_gpu_budget);
-    }
-    if (key == "decode_engine_num_gpu" || key == "prefill_engine_num_gpu") {
-      return number(key, value, c.gpus_per_worker);
-    }
-    if (key == "kalman_min_points") {
-      return number(key, value, c.predictor.kalman_min_points);
-    }
-    return read_word(key, value, advisory);
-  }
-
-  Status read_word(const std::string& key, const json::Value& value, bool& advisory) {
-    const bool flag = value.as_bool().value_or(value.text() == "true");
-    const std::string text(value.text());
-    if (key == "optimization_target") {
-      target_ = text;
-    } else if (key == "enable_throughput_scaling") {
-      by_forecast_ = flag;
-    } else if (key == "enable_load_scaling") {
-      by_load_ = flag;
-    } else if (key == "enable_power_awareness") {
-      by_power_ = flag;
-    } else if (key == "advisory") {
-      advisory = advisory || flag;
-    } else if (key == "load_predictor_log1p") {
-      config_.predictor.log1p = flag;
-    } else if (key == "load_predictor") {
-      STATOR_TRY(config_.predictor.kind,
-                 planner::find_predictor(text == "prophet" ? "seasonal" : text), key);
-    } else if (key == "policy") {
-      policy_given_ = true;
-      STATOR_CHECK(planner::parse_policy(text, config_));
-    } else if (key != "report_interval_hours" && key != "report_output_dir" &&
-               std::ranges::find(kIgnored, key) == std::end(kIgnored)) {
-      return Error(Code::kInvalidArgument, fmt::format("'{}' is no key of a planner", key));
-    }
-    return {};
-  }
-
-  const json::Value& file_;
-  planner::PlannerConfig& config_;
-  std::string target_ = "throughput";
-  double power_limit_ = -1;
-  bool by_forecast_ = true, by_load_ = false, by_power_ = false, policy_given_ = false;
-};
-
 }  // namespace
-
-Status read_planner_file(const std::string& path, planner::PlannerConfig& config, bool& advisory) {
-  STATOR_TRY(const std::string text, io::read_file(path, kFileBytesMax), "--planner-config");
-  STATOR_TRY(const auto documents, kube::parse_yaml(text, path), "--planner-config");
-  if (documents.size() != 1 || !documents.front().is_object()) {
-    return Error(Code::kInvalidArgument,
-                 fmt::format("--planner-config {}: it must be one map of keys", path));
-  }
-  STATOR_CHECK(FileReader(documents.front(), config).read(advisory), path);
-  return {};
-}
 
 Result<planner::PlannerConfig> read_planner_config(const Invocation& invocation,
                                                    const EngineLimits& limits,
                                                    planner::PlannerConfig c) {
   const std::string file = option(invocation, "--planner-config");
   if (!file.empty()) {
-    bool advisory = false;
-    STATOR_CHECK(read_planner_file(file, c, advisory));
+    STATOR_CHECK(read_planner_file(file, c));
   }
   const std::string policy = option(invocation, "--policy");
   if (!policy.empty()) {
@@ -222,8 +58,10 @@ Result<planner::PlannerConfig> read_planner_config(const Invocation& invocation,
   STATOR_CHECK(read_number<uint64_t>(invocation, "--seed", 0, UINT64_MAX, c.seed));
   const std::string predictor = option(invocation, "--predictor");
   if (!predictor.empty()) {
-    STATOR_TRY(c.predictor.kind, planner::find_predictor(predictor), "--predictor");
+    STATOR_CHECK(planner::choose_predictor(predictor, c.predictor), "--predictor");
   }
+  STATOR_CHECK(
+      read_number<uint32_t>(invocation, "--prefill-gpus", 1, 1024, c.prefill_gpus_per_worker));
   c.max_num_batched_tokens = limits.max_num_batched_tokens;
   c.max_num_seqs = limits.max_num_seqs;
   c.max_kv_tokens = limits.max_kv_tokens;
@@ -255,7 +93,10 @@ std::vector<CommandOption> policy_options() {
       {"--power-limit", "watts of all workers together, -1: none [-1]"},
       {"--worker-watts", "--power-limit: of a worker, or of one that decodes"},
       {"--prefill-watts", "--power-limit: of a worker that computes prompts"},
-      {"--predictor", "of throughput and reference: constant, kalman, arima, seasonal [arima]"},
+      {"--predictor",
+       "of throughput and reference: constant, kalman, arima, seasonal, or auto: what would have "
+       "lost least on --warmup-trace [arima]"},
+      {"--warmup-trace", "requests of the past, for forecasts: file, folder or pattern"},
       {"--throughput-interval", "seconds [180]"},
       {"--load-interval", "seconds [5]"},
       {"--mpc-interval", "seconds [10]"},
@@ -311,7 +152,7 @@ std::vector<CommandOption> live_options() {
        "--global: K8S_NAMESPACE/GRAPH=folder:DIR, =etcd:NAMESPACE or =kubernetes; "
        "may be given often",
        false, true},
-      {"--prefill-gpus", "--global: of a prefill worker [1]"},
+      {"--prefill-gpus", "of a prefill worker [as of the others]"},
       {"--decode-gpus", "--global: of a decode worker [1]"},
       {"--managed-namespaces", "--global: who may ask, joined by commas [all]"},
       {"--max-total-gpus", "--global: -1: no limit, 0: none [-1]"},

@@ -5,13 +5,11 @@
 
 #include <algorithm>
 
-#include "stator/io/read_file.h"
-#include "stator/kube/yaml.h"
+#include "stator/app/planner_file.h"
 
 namespace stator::app {
 namespace {
 
-constexpr uint64_t kFileBytesMax = 1UL << 20;
 constexpr std::string_view kScheme = "grpc://";
 /// Known keys that say nothing here.
 constexpr std::string_view kIgnored[] = {"auth_token", "protocol_version", "version", "needs",
@@ -81,16 +79,10 @@ Status read_key(std::string_view key, const json::Value& value, scaling::PluginC
   return {};
 }
 
-Result<json::Value> read_map(const std::string& path) {
-  STATOR_TRY(const std::string text, io::read_file(path, kFileBytesMax), "--planner-config");
-  STATOR_TRY(auto documents, kube::parse_yaml(text, path), "--planner-config");
-  return documents.empty() ? json::Value::object() : std::move(documents.front());
-}
-
 }  // namespace
 
 Result<scaling::ReportConfig> read_planner_reports(const std::string& path) {
-  STATOR_TRY(const json::Value file, read_map(path));
+  STATOR_TRY(const json::Value file, read_planner_map(path));
   scaling::ReportConfig out;
   out.folder = std::string(file.text_at({"report_output_dir"}));
   if (const json::Value* hours = file.find("report_interval_hours");
@@ -104,7 +96,7 @@ Result<scaling::ReportConfig> read_planner_reports(const std::string& path) {
 }
 
 Result<std::vector<scaling::PluginConfig>> read_planner_plugins(const std::string& path) {
-  STATOR_TRY(const json::Value file, read_map(path));
+  STATOR_TRY(const json::Value file, read_planner_map(path));
   std::vector<scaling::PluginConfig> out;
   for (const json::Value& entry : file.at("scheduling").at("external_plugins").elements()) {
     scaling::PluginConfig plugin;

@@ -8,7 +8,9 @@
 
 #include "stator/app/cluster_client.h"
 #include "stator/app/event_carrier.h"
+#include "stator/app/min_endpoints.h"
 #include "stator/app/option_number.h"
+#include "stator/app/planner_file.h"
 #include "stator/app/planner_plugins.h"
 #include "stator/app/process_metrics.h"
 #include "stator/app/run_server.h"
@@ -152,21 +154,26 @@ class PassFeed final : public kv_events::NatsListener {
 };
 
 scaling::ObserverConfig read_observer(const Invocation& invocation,
-                                      const planner::PlannerConfig& goals, double block_size) {
+                                      const planner::PlannerConfig& goals, double block_size,
+                                      const PlannerFileFacts& facts) {
+  const std::string_view source = facts.from_router ? "router" : "frontend";
   return {.prefix = option_of(invocation, "--metrics-prefix", "dynamo_frontend"),
-          .model = option_of(invocation, "--model", ""),
-          .name_space = option_of(invocation, "--dynamo-namespace", ""),
+          .model = option_of(invocation, "--model", facts.model),
+          .name_space = option_of(invocation, "--dynamo-namespace", facts.name_space),
           .block_size = block_size,
           .ttft_ms = goals.ttft_ms,
           .itl_ms = goals.itl_ms,
-          .from_router = option_of(invocation, "--metrics-source", "frontend") == "router"};
+          .from_router = option_of(invocation, "--metrics-source", source) == "router"};
 }
 
 Result<std::vector<std::unique_ptr<scaling::Source>>> open_sources(
-    const Invocation& invocation, const scaling::ObserverConfig& observer) {
+    const Invocation& invocation, const scaling::ObserverConfig& observer,
+    const PlannerFileFacts& facts) {
   std::vector<std::unique_ptr<scaling::Source>> out;
   const auto urls = split(option_of(invocation, "--frontend", ""));
-  const std::string prometheus = option_of(invocation, "--prometheus", "");
+  const bool given = !urls.empty() || invocation.options.contains("--passes");
+  const std::string prometheus =
+      option_of(invocation, "--prometheus", given ? std::string() : facts.prometheus);
   if (!urls.empty() && !prometheus.empty()) {
     return Error(Code::kInvalidArgument,
                  "--frontend and --prometheus would count every request twice: give one");
@@ -177,9 +184,10 @@ Result<std::vector<std::unique_ptr<scaling::Source>>> open_sources(
     out.push_back(scaling::make_prometheus_source(
         {.url =
              prometheus.ends_with('/') ? prometheus.substr(0, prometheus.size() - 1) : prometheus,
-         .token_file = option_of(invocation, "--prometheus-token-file", ""),
-         .token = option_of(invocation, "--prometheus-token", ""),
-         .ca_path = option_of(invocation, "--prometheus-ca", ""),
+         .token_file =
+             option_of(invocation, "--prometheus-token-file", facts.prometheus_token_file),
+         .token = option_of(invocation, "--prometheus-token", facts.prometheus_token),
+         .ca_path = option_of(invocation, "--prometheus-ca", facts.prometheus_ca),
          .insecure = invocation.options.contains("--prometheus-insecure"),
          .query_params = option_of(invocation, "--prometheus-query-params", "")},
         observer));
@@ -218,24 +226,12 @@ PlannerServer::PlannerServer(scaling::PlannerService& planner, Clock& clock, Met
     return services::ServiceReply{
         .status = 200, .body = planner.render_html(), .content_type = "text/html; charset=utf-8"};
   });
-  const auto least = [&planner] {
-    return services::ServiceReply{
-        .status = 200, .body = fmt::format(R"({{"min_endpoint":{}}})", planner.min_workers())};
-  };
-  api_.add("GET", "/v1/min-endpoints",
-           [least](const services::ServiceRequest&) { return least(); });
-  api_.add(
-      "PATCH", "/v1/min-endpoints",
-      [&planner, least](const services::ServiceRequest& request) -> Result<services::ServiceReply> {
-        STATOR_TRY(const json::Value body, json::parse(request.body));
-        const auto wanted = body.at("min_endpoint").as_uint64();
-        if (!wanted || *wanted > 4096) {
-          return Error(Code::kInvalidArgument,
-                       "min_endpoint must be a whole number from 0 to 4096");
-        }
-        STATOR_CHECK(planner.set_min_workers(static_cast<uint32_t>(*wanted)));
-        return least();
-      });
+  api_.add("GET", "/v1/min-endpoints", [&planner](const services::ServiceRequest&) {
+    return services::ServiceReply{.status = 200, .body = render_min_endpoints(planner)};
+  });
+  api_.add("PATCH", "/v1/min-endpoints", [&planner](const services::ServiceRequest& request) {
+    return patch_min_endpoints(planner, request.body);
+  });
 }
 
 Status PlannerServer::open(const std::string& host, uint16_t port, Metrics& metrics) {
@@ -260,7 +256,8 @@ void PlannerServer::close() {
 
 namespace {
 
-Result<scaling::ServiceConfig> read_service(const Invocation& invocation) {
+Result<scaling::ServiceConfig> read_service(const Invocation& invocation,
+                                            const PlannerFileFacts& facts, const WarmUp& warm_up) {
   EngineLimits limits{.block_size = 64};
   double blocks = 16'384;
   STATOR_CHECK(read_number(invocation, "--block-size", 1.0, 65'536.0, limits.block_size));
@@ -271,15 +268,16 @@ Result<scaling::ServiceConfig> read_service(const Invocation& invocation) {
   config.advisory = invocation.options.contains("--advisory") ||
                     option_of(invocation, "--connector", "none") == "none";
   if (const std::string file = option_of(invocation, "--planner-config", ""); !file.empty()) {
-    planner::PlannerConfig again;
-    STATOR_CHECK(read_planner_file(file, again, config.advisory));
+    config.advisory = config.advisory || facts.advisory;
     STATOR_TRY(config.reports, read_planner_reports(file));
   }
   STATOR_CHECK(
       read_number(invocation, "--report-interval", 1e-4, 8760.0, config.reports.interval_hours));
   config.reports.folder = option_of(invocation, "--report-dir", config.reports.folder);
   config.timing = option_of(invocation, "--timing", "polynomial");
-  config.observer = read_observer(invocation, config.planner, limits.block_size);
+  config.observer = read_observer(invocation, config.planner, limits.block_size, facts);
+  STATOR_CHECK(
+      warm_up(option_of(invocation, "--warmup-trace", facts.warmup_trace), config.planner));
   config.journal = option_of(invocation, "--journal", "");
   config.learn_from_clients = invocation.options.contains("--learn");
   STATOR_CHECK(read_number<uint32_t>(invocation, "--draft-tokens", 0, 16, config.draft_tokens));
@@ -288,16 +286,21 @@ Result<scaling::ServiceConfig> read_service(const Invocation& invocation) {
 
 }  // namespace
 
-Status run_live_planner(Invocation& invocation) {
+Status run_live_planner(Invocation& invocation, const WarmUp& warm_up) {
   const Settings& settings = invocation.settings;
   SystemClock clock;
   Metrics metrics;
   add_process_metrics(metrics);
   Signals signals;
-  STATOR_TRY(scaling::ServiceConfig config, read_service(invocation));
+  PlannerFileFacts facts;
+  if (const std::string file = option_of(invocation, "--planner-config", ""); !file.empty()) {
+    planner::PlannerConfig unused;
+    STATOR_CHECK(read_planner_file(file, unused, &facts));
+  }
+  STATOR_TRY(scaling::ServiceConfig config, read_service(invocation, facts, warm_up));
   STATOR_TRY(const auto timing, perf::make_timing(config.timing, {}), "--timing");
   scaling::ServiceParts parts{.timing = timing.get()};
-  STATOR_TRY(parts.sources, open_sources(invocation, config.observer));
+  STATOR_TRY(parts.sources, open_sources(invocation, config.observer, facts));
   STATOR_TRY(const Connected connected, connect(invocation, clock, metrics));
   parts.connector = connected.connector.get();
   std::unique_ptr<discovery::Discovery> discovery;

@@ -32,10 +32,6 @@ struct EngineLimits {
 Result<planner::PlannerConfig> read_planner_config(const Invocation& invocation,
                                                    const EngineLimits& limits,
                                                    planner::PlannerConfig defaults = {});
-/// Keys and values as the reference's planner has them, YAML or JSON; unknown keys are refused.
-/// `advisory` is set if the file says so.
-Status read_planner_file(const std::string& path, planner::PlannerConfig& config, bool& advisory);
-
 /// Workers that are ready, as discovery tells.
 std::function<std::optional<scaling::FleetCount>()> count_by(discovery::Discovery& discovery);
 
@@ -54,8 +50,10 @@ class PlannerServer {
   std::vector<std::unique_ptr<net::HttpServer>> servers_;
 };
 
+/// Load of the past into `config.past`, and the predictor chosen by it; `trace` names it.
+using WarmUp = std::function<Status(const std::string& trace, planner::PlannerConfig& config)>;
 /// `stator planner` on a live fleet, until it is told to end.
-Status run_live_planner(Invocation& invocation);
+Status run_live_planner(Invocation& invocation, const WarmUp& warm_up);
 
 /// Of `stator planner`, and those of them that `stator serve --planner` has.
 std::vector<CommandOption> planner_options();

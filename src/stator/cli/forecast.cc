@@ -10,6 +10,7 @@
 #include "stator/app/terminal.h"
 #include "stator/cli/command.h"
 #include "stator/planner/predictor.h"
+#include "stator/planner/warm_start.h"
 
 namespace stator::cli {
 namespace {
@@ -22,7 +23,7 @@ Status run_forecast(Invocation& invocation) {
   planner::PredictorConfig config;
   const auto named = invocation.options.find("--predictor");
   if (named != invocation.options.end()) {
-    STATOR_TRY(config.kind, planner::find_predictor(named->second), "--predictor");
+    STATOR_CHECK(planner::choose_predictor(named->second, config), "--predictor");
   }
   size_t steps = 1;
   config.window = 4096;
@@ -40,6 +41,14 @@ Status run_forecast(Invocation& invocation) {
     return Error(
         Code::kInvalidArgument,
         "standard input has no values: one number per line, or the last of several columns");
+  }
+  if (config.select) {
+    const auto scores = planner::back_test(series, config);
+    if (scores.empty()) {
+      return Error(Code::kInvalidArgument, "--predictor auto needs at least 8 values");
+    }
+    config = scores.front().config;
+    app::print_status(fmt::format("{} (loss {:.4f})\n", scores.front().name, scores.front().loss));
   }
   const auto predictor = planner::make_predictor(config);
   for (const double value : series) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "stator/app/option_number.h"
+#include "stator/app/planner_file.h"
 #include "stator/app/terminal.h"
 #include "stator/cli/command.h"
 #include "stator/cli/planner_commands.h"
@@ -37,6 +38,17 @@ Result<planner::PlannerConfig> read_config(const Invocation& invocation,
                    .max_num_seqs = double{1} * engine.max_num_seqs,
                    .max_kv_tokens = double{1} * engine.blocks * engine.block_size,
                    .block_size = double{1} * engine.block_size});
+}
+
+/// Of the options, or of the file of --planner-config.
+std::string warm_up_trace(const Invocation& invocation) {
+  app::PlannerFileFacts facts;
+  planner::PlannerConfig unused;
+  if (const std::string file = option(invocation, "--planner-config"); !file.empty()) {
+    app::read_planner_file(file, unused, &facts).ignore("it was read before");
+  }
+  const std::string trace = option(invocation, "--warmup-trace");
+  return trace.empty() ? facts.warmup_trace : trace;
 }
 
 Result<std::unique_ptr<SimRequests>> open_trace(const simulator::SimConfig& config,
@@ -93,6 +105,7 @@ Result<DryRunPlan> read_plan(const Invocation& invocation) {
   const std::string timing = option(invocation, "--timing");
   plan.sim.config.sim.timing = timing.empty() ? plan.sim.config.sim.timing : timing;
   STATOR_TRY(plan.planner, read_config(invocation, plan.sim.config));
+  STATOR_CHECK(warm_up(warm_up_trace(invocation), plan.sim.config.arrival_speedup, plan.planner));
   return plan;
 }
 
@@ -138,6 +151,8 @@ Status run_replay(const Invocation& invocation) {
   STATOR_CHECK(read_number<uint32_t>(invocation, "--block-size", 1, 65'536, engine.block_size));
   STATOR_CHECK(read_number<uint32_t>(invocation, "--kv-blocks", 1, 1U << 30, engine.blocks));
   STATOR_TRY(planner::PlannerConfig config, read_config(invocation, engine));
+  STATOR_CHECK(read_number(invocation, "--arrival-speedup", 1e-6, 1e6, engine.arrival_speedup));
+  STATOR_CHECK(warm_up(warm_up_trace(invocation), engine.arrival_speedup, config));
   STATOR_TRY(const std::string lines, io::read_file(option(invocation, "--replay"), 1ULL << 30),
              "--replay");
   if (!invocation.options.contains("--spend-limit")) {
@@ -180,7 +195,10 @@ Status run_planner(Invocation& invocation) {
   if (invocation.options.contains("--global")) {
     return run_global_planner(invocation);
   }
-  return app::run_live_planner(invocation);
+  return app::run_live_planner(invocation,
+                               [](const std::string& trace, planner::PlannerConfig& config) {
+                                 return warm_up(trace, 1, config);
+                               });
 }
 
 }  // namespace stator::cli

@@ -10,6 +10,7 @@
 
 #include "stator/app/admin_server.h"
 #include "stator/app/option_number.h"
+#include "stator/app/planner_file.h"
 #include "stator/app/process_metrics.h"
 #include "stator/app/run_server.h"
 #include "stator/app/signals.h"
@@ -134,7 +135,10 @@ Result<scaling::ServiceConfig> read_service(const Invocation& invocation) {
   if (const auto file = invocation.options.find("--planner-config");
       file != invocation.options.end()) {
     planner::PlannerConfig again;
-    STATOR_CHECK(app::read_planner_file(file->second, again, out.advisory));
+    app::PlannerFileFacts facts;
+    STATOR_CHECK(app::read_planner_file(file->second, again, &facts));
+    out.advisory = out.advisory || facts.advisory;
+    STATOR_CHECK(warm_up(facts.warmup_trace, 1, out.planner));
   }
   if (const auto file = invocation.options.find("--journal"); file != invocation.options.end()) {
     out.journal = file->second;

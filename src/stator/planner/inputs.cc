@@ -143,6 +143,9 @@ std::string render_json(const Inputs& inputs) {
   if (inputs.min_workers) {
     out["min_workers"] = *inputs.min_workers;
   }
+  if (inputs.prefill_min_workers) {
+    out["prefill_min_workers"] = *inputs.prefill_min_workers;
+  }
   if (!inputs.calibration.empty()) {
     json::Value& learned = out["calibration"] = json::Value::array();
     for (const double each : inputs.calibration) {
@@ -186,6 +189,8 @@ std::string render_json(const Decision& decision) {
   for (const Alternative& each : decision.alternatives) {
     alternatives.push_back(json::Value::object({{"workers", each.workers},
                                                 {"ttft_ms", each.ttft_ms},
+                                                {"mean_ttft_ms", each.mean_ttft_ms},
+                                                {"mean_itl_ms", each.mean_itl_ms},
                                                 {"itl_ms", each.itl_ms},
                                                 {"miss_ratio", each.miss_ratio},
                                                 {"gpu_seconds", each.gpu_seconds}}));
@@ -228,6 +233,9 @@ Result<Inputs> parse_inputs(std::string_view text) {
   out.stable = root.at("stable").as_bool().value_or(true);
   if (const auto least = root.at("min_workers").as_uint64(); least && *least <= 4096) {
     out.min_workers = static_cast<uint32_t>(*least);
+  }
+  if (const auto least = root.at("prefill_min_workers").as_uint64(); least && *least <= 4096) {
+    out.prefill_min_workers = static_cast<uint32_t>(*least);
   }
   for (const json::Value& each : root.at("calibration").elements()) {
     out.calibration.push_back(each.as_double().value_or(0));

@@ -60,6 +60,7 @@ struct Inputs {
   std::string broken;  ///< why the measurements cannot be trusted; empty: they can
   bool stable = true;  ///< nothing else changes the fleet now; if not, no decision is made
   std::optional<uint32_t> min_workers;  ///< from now on, over the configuration's
+  std::optional<uint32_t> prefill_min_workers;
   /// What the step model learned, as whoever made the core knows how to read it: part of the inputs
   /// so that a journal has it. The core itself does not look at it.
   std::vector<double> calibration;
@@ -72,8 +73,9 @@ struct Alternative {
   uint32_t workers = 0;
   double ttft_ms = 0;  ///< at the asked quantile
   double itl_ms = 0;
-  double miss_ratio = 0;   ///< of requests
-  double gpu_seconds = 0;  ///< over the horizon
+  double mean_ttft_ms = 0, mean_itl_ms = 0;  ///< what is measured as a mean
+  double miss_ratio = 0;                     ///< of requests
+  double gpu_seconds = 0;                    ///< over the horizon
 };
 
 /// What to do, and why.
@@ -84,6 +86,8 @@ struct Decision {
   std::string reason;  ///< a code: "scale_up", "no_change", "metrics_invalid", …
   std::string text;    ///< one line for a person
   double predicted_requests_per_s = 0;
+  /// What clients should see with the sizes of this decision: means, to be held against measured
+  /// ones; of rules, the slowest engine's next request.
   double estimated_ttft_ms = 0;
   double estimated_itl_ms = 0;
   double engine_requests_per_s = 0;  ///< what one engine takes within the goals; 0: not asked

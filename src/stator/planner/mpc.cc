@@ -64,6 +64,14 @@ double quantile_of(std::vector<float>& values, double quantile) {
   return values[static_cast<size_t>(at)];
 }
 
+double mean_of(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) {
+    sum += value;
+  }
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
 /// Quantiles of the normal distribution at (k + ½)/n: Acklam's rational approximation of its centre
 /// suffices, since few paths reach beyond.
 double normal_quantile(double p) {
@@ -262,6 +270,8 @@ Alternative ModelPredictive::judge(const Inputs& inputs, const Outlook& outlook,
   return {.workers = workers,
           .ttft_ms = quantile_of(outcome.ttft_ms, config_.quantile),
           .itl_ms = quantile_of(outcome.itl_ms, config_.quantile),
+          .mean_ttft_ms = mean_of(outcome.ttft_ms),
+          .mean_itl_ms = mean_of(outcome.itl_ms),
           .miss_ratio = outcome.requests > 0
                             ? std::min(1.0, correction_ * outcome.misses / outcome.requests)
                             : 0,
@@ -398,8 +408,8 @@ void ModelPredictive::decide(const Inputs& inputs, Decision& decision) {
   settled_s_ = settled == current ? settled_s_ : 0;
   last_miss_ratio_ = best.miss_ratio;
   decision.engine_requests_per_s = capacity_;
-  decision.estimated_ttft_ms = best.ttft_ms;
-  decision.estimated_itl_ms = best.itl_ms;
+  decision.estimated_ttft_ms = best.mean_ttft_ms;
+  decision.estimated_itl_ms = best.mean_itl_ms;
   decision.text = fmt::format(
       "{} → {} workers ({}): {:.2f} requests/s expected; {} would have TTFT {:.0f} ms, ITL {:.1f} "
       "ms at "

@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "stator/core/result.h"
+#include "stator/planner/budget.h"
 #include "stator/planner/power.h"
 #include "stator/planner/predictor.h"
+#include "stator/planner/warm_start.h"
 
 namespace stator::planner {
 
@@ -58,12 +61,17 @@ struct PlannerConfig {
   uint32_t min_workers = 1;  ///< 0: the fleet may go away while nothing comes
   uint32_t max_workers = 64;
   uint32_t gpus_per_worker = 1;
+  // Of workers that compute prompts only, where they are another pool; 0: as the others.
+  uint32_t prefill_min_workers = 0;
+  uint32_t prefill_gpus_per_worker = 0;
+  bool split = false;           ///< there is such a pool: the smallest fleet has one of each
   int32_t max_gpu_budget = -1;  ///< -1: none
   int32_t min_gpu_budget = -1;
   PowerBudget power;               ///< of all workers together
   uint32_t coexistence_floor = 0;  ///< workers that another controller counts on
 
   PredictorConfig predictor{.kind = PredictorKind::kArima, .arima_log1p_fallback = true};
+  std::vector<LoadWindow> past;  ///< load before the start, in windows of throughput_interval_s
   double scale_down_sensitivity = 80;  ///< percent; 0: never
   uint32_t mpc_paths = 8;
   double idle_before_zero_s = 300;
@@ -75,6 +83,9 @@ struct PlannerConfig {
   double max_kv_tokens = 1'048'576;
   double context_length = 32'768;  ///< of the model, for thresholds of prefill queues
 };
+
+/// GPUs and least numbers of a pool, other controllers' floor included.
+PoolFootprint pool_of(const PlannerConfig& config, bool prefill);
 
 /// "mpc", "throughput", "load", "reference" or "static:N", into `config`.
 Status parse_policy(std::string_view text, PlannerConfig& config);

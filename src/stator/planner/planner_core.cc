@@ -87,6 +87,14 @@ Result<LoadTarget> find_target(std::string_view name) {
                fmt::format("the target must be sla, throughput, latency or load, not '{}'", name));
 }
 
+PoolFootprint pool_of(const PlannerConfig& c, bool prefill) {
+  const uint32_t own =
+      prefill && c.prefill_gpus_per_worker > 0 ? c.prefill_gpus_per_worker : c.gpus_per_worker;
+  const uint32_t least =
+      prefill && c.prefill_min_workers > 0 ? c.prefill_min_workers : c.min_workers;
+  return {.gpus_per_worker = own, .min_workers = std::max(least, c.coexistence_floor)};
+}
+
 Status validate(const PlannerConfig& c) {
   const auto refuse = [](std::string text) {
     return Error(Code::kInvalidArgument, std::move(text));
@@ -112,11 +120,17 @@ Status validate(const PlannerConfig& c) {
     return refuse(fmt::format("max_workers ({}) must be from min_workers ({}) to 4096",
                               c.max_workers, c.min_workers));
   }
-  const int64_t least = int64_t{std::max(c.min_workers, c.coexistence_floor)} * c.gpus_per_worker;
+  const PoolFootprint pool = pool_of(c, false), prompts = pool_of(c, true);
+  const int64_t least = int64_t{pool.min_workers} * pool.gpus_per_worker +
+                        (c.split ? int64_t{prompts.min_workers} * prompts.gpus_per_worker : 0);
   if (c.max_gpu_budget >= 0 && least > c.max_gpu_budget) {
     return refuse(fmt::format(
-        "the smallest fleet takes {} GPUs ({} workers of {}), the budget is {}", least,
-        std::max(c.min_workers, c.coexistence_floor), c.gpus_per_worker, c.max_gpu_budget));
+        "the smallest fleet takes {} GPUs ({} workers of {}{}), the budget is {}", least,
+        pool.min_workers, pool.gpus_per_worker,
+        c.split
+            ? fmt::format(" and {} for prompts of {}", prompts.min_workers, prompts.gpus_per_worker)
+            : std::string(),
+        c.max_gpu_budget));
   }
   if (c.power.limit_watts >= 0) {
     const uint32_t fewest = std::max(c.min_workers, c.coexistence_floor);
@@ -164,9 +178,9 @@ PlannerCore::PlannerCore(const PlannerConfig& config, const perf::TimingModel& t
       mpc_(config.policy == PolicyKind::kMpc
                ? std::make_unique<ModelPredictive>(config_, timing, engine_)
                : nullptr),
-      requests_(make_predictor(config.predictor)),
-      input_tokens_(make_predictor(config.predictor)),
-      output_tokens_(make_predictor(config.predictor)) {}
+      load_(config.predictor) {
+  load_.warm_up(config.past);
+}
 
 double PlannerCore::interval_s() const {
   switch (config_.policy) {
@@ -247,19 +261,16 @@ void PlannerCore::plan_throughput(const Inputs& inputs, Decision& decision) {
   if (window_s_ + 1e-6 < config_.throughput_interval_s) {
     return;
   }
-  requests_->add(window_requests_);
-  if (window_requests_ > 0) {
-    input_tokens_->add(window_input_ / window_requests_);
-    output_tokens_->add(window_output_ / window_requests_);
-  } else if (input_tokens_->last() > 0) {  // idle: lengths are those of before
-    input_tokens_->add(input_tokens_->last());
-    output_tokens_->add(output_tokens_->last());
-  }
+  const double count = std::max(window_requests_, 1e-9);
+  load_.add({.requests = window_requests_,
+             .input_tokens = window_input_ / count,
+             .output_tokens = window_output_ / count});
+  const LoadWindow next = load_.next();
   const Forecast said = inputs.forecast.value_or(Forecast());
-  const double rate = said.requests ? *said.requests / inputs.traffic->duration_s
-                                    : requests_->forecast(1)[0] / window_s_;
-  const double input = said.input_tokens.value_or(input_tokens_->forecast(1)[0]);
-  const double output = said.output_tokens.value_or(output_tokens_->forecast(1)[0]);
+  const double rate =
+      said.requests ? *said.requests / inputs.traffic->duration_s : next.requests / window_s_;
+  const double input = said.input_tokens.value_or(next.input_tokens);
+  const double output = said.output_tokens.value_or(next.output_tokens);
   window_s_ = window_requests_ = window_input_ = window_output_ = 0;
   decision.predicted_requests_per_s = rate;
   if (!(input > 0) || !(output > 0)) {
@@ -275,15 +286,15 @@ void PlannerCore::plan_throughput(const Inputs& inputs, Decision& decision) {
                             .itl_ms = config_.itl_ms,
                             .max_num_batched_tokens = config_.max_num_batched_tokens,
                             .max_num_seqs = config_.max_num_seqs};
-  const auto size = [&](const Capacity& capacity) {
+  const auto size = [&](const Capacity& capacity, bool prefill) {
     return static_cast<uint32_t>(
         std::clamp(std::ceil(rate / std::max(capacity.requests_per_s, 1e-9)),
-                   double{1} * config_.min_workers, 1e6));
+                   double{1} * pool_of(config_, prefill).min_workers, 1e6));
   };
   const bool split = inputs.prefill.expected > 0 || inputs.prefill.ready > 0;
   const Capacity capacity =
       split ? find_decode_capacity(engine_, query) : find_capacity(engine_, query);
-  const uint32_t workers = size(capacity);
+  const uint32_t workers = size(capacity, false);
   decision.estimated_ttft_ms = capacity.ttft_ms;
   decision.estimated_itl_ms = capacity.itl_ms;
   decision.engine_requests_per_s = capacity.requests_per_s;
@@ -291,7 +302,7 @@ void PlannerCore::plan_throughput(const Inputs& inputs, Decision& decision) {
     const Capacity prompts = find_prefill_capacity(engine_, query);
     decision.prefill_engine_requests_per_s = prompts.requests_per_s;
     decision.estimated_ttft_ms = prompts.ttft_ms;
-    decision.prefill_workers = size(prompts);
+    decision.prefill_workers = size(prompts, true);
   }
   const std::string text =
       fmt::format("{:.2f} requests/s of {:.0f} + {:.0f} tokens expected, one engine takes {:.2f}{}",
@@ -362,7 +373,7 @@ void PlannerCore::plan_prompts(const Inputs& inputs, Decision& decision) {
   const auto need = static_cast<uint32_t>(
       std::clamp<double>(std::ceil(kRoom * decision.predicted_requests_per_s /
                                    std::max(capacity.requests_per_s, 1e-9)),
-                         std::max(1U, config_.min_workers), config_.max_workers));
+                         std::max(1U, pool_of(config_, true).min_workers), config_.max_workers));
   if (need >= current) {
     prompts_smaller_since_s_ = -1;
     decision.prefill_workers = need;
@@ -394,16 +405,15 @@ void PlannerCore::plan_idle(const Inputs& inputs, Decision& decision) {
 }
 
 void PlannerCore::clamp(const Inputs& inputs, Decision& decision) const {
-  const PoolFootprint pool{.gpus_per_worker = config_.gpus_per_worker,
-                           .min_workers = std::max(config_.min_workers, config_.coexistence_floor)};
+  const PoolFootprint pool = pool_of(config_, false), prompts = pool_of(config_, true);
   const GpuBudget budget{.min_gpus = config_.min_gpu_budget, .max_gpus = config_.max_gpu_budget};
   const bool split = inputs.prefill.expected > 0 || inputs.prefill.ready > 0;
   if (split && (decision.workers || decision.prefill_workers)) {
     const PairSize wanted{
-        .prefill =
-            std::max(pool.min_workers, decision.prefill_workers.value_or(inputs.prefill.expected)),
+        .prefill = std::max(prompts.min_workers,
+                            decision.prefill_workers.value_or(inputs.prefill.expected)),
         .decode = std::max(pool.min_workers, decision.workers.value_or(inputs.decode.expected))};
-    const PairSize size = clamp_pair(wanted, pool, pool, budget);
+    const PairSize size = clamp_pair(wanted, prompts, pool, budget);
     decision.prefill_workers = std::min(size.prefill, config_.max_workers);
     decision.workers = std::min(size.decode, config_.max_workers);
   } else if (decision.workers) {
@@ -411,18 +421,18 @@ void PlannerCore::clamp(const Inputs& inputs, Decision& decision) const {
         std::min(std::max(*decision.workers, pool.min_workers), config_.max_workers);
     decision.workers = wanted == 0 ? 0 : clamp_single(wanted, pool, budget);
   }
-  limit_power(inputs, pool.min_workers, decision);
+  limit_power(inputs, {prompts.min_workers, pool.min_workers}, decision);
 }
 
 /// Last of all: whatever was decided, the fleet draws no more than it may.
-void PlannerCore::limit_power(const Inputs& inputs, uint32_t least, Decision& decision) const {
+void PlannerCore::limit_power(const Inputs& inputs, PairSize least, Decision& decision) const {
   if (config_.power.limit_watts < 0 || (!decision.workers && !decision.prefill_workers)) {
     return;
   }
   const PairSize current{inputs.prefill.expected, inputs.decode.expected};
   const PairSize wanted{decision.prefill_workers.value_or(current.prefill),
                         decision.workers.value_or(current.decode)};
-  const PairSize fewest{current.prefill > 0 ? least : 0, least};
+  const PairSize fewest{current.prefill > 0 ? least.prefill : 0, least.decode};
   const PowerClamp clamped = clamp_power(current, wanted, fewest, config_.power);
   if (!clamped.staged && !clamped.limited) {
     return;
@@ -507,6 +517,8 @@ Decision PlannerCore::propose(const Inputs& inputs) {
   }
   config_.min_workers =
       std::min(inputs.min_workers.value_or(config_.min_workers), config_.max_workers);
+  config_.prefill_min_workers = std::min(
+      inputs.prefill_min_workers.value_or(config_.prefill_min_workers), config_.max_workers);
   learn(inputs);
   switch (config_.policy) {
     case PolicyKind::kMpc:

@@ -14,7 +14,7 @@
 #include "stator/planner/load_rules.h"
 #include "stator/planner/mpc.h"
 #include "stator/planner/planner_config.h"
-#include "stator/planner/predictor.h"
+#include "stator/planner/warm_start.h"
 
 namespace stator::planner {
 
@@ -51,12 +51,12 @@ class PlannerCore {
   void plan_idle(const Inputs& inputs, Decision& decision);
   void hear(const Inputs& inputs, Decision& decision) const;
   void clamp(const Inputs& inputs, Decision& decision) const;
-  void limit_power(const Inputs& inputs, uint32_t least, Decision& decision) const;
+  void limit_power(const Inputs& inputs, PairSize least, Decision& decision) const;
 
   PlannerConfig config_;
   const EngineTiming engine_;
   std::unique_ptr<ModelPredictive> mpc_;  // of policy mpc
-  std::unique_ptr<Predictor> requests_, input_tokens_, output_tokens_;
+  LoadPredictor load_;
   LoadMeans means_;
   double last_s_ = -1;
   double window_s_ = 0, window_requests_ = 0, window_input_ = 0, window_output_ = 0;

@@ -208,9 +208,19 @@ Result<PredictorKind> find_predictor(std::string_view name) {
   if (found == kNames.end()) {
     return Error(
         Code::kInvalidArgument,
-        fmt::format("the predictor must be constant, kalman, arima or seasonal, not '{}'", name));
+        fmt::format("the predictor must be constant, kalman, arima, seasonal or auto, not '{}'",
+                    name));
   }
   return found->second;
+}
+
+Status choose_predictor(std::string_view name, PredictorConfig& config) {
+  config.select = name == "auto";
+  if (config.select) {
+    return {};
+  }
+  STATOR_TRY(config.kind, find_predictor(name == "prophet" ? "seasonal" : name));
+  return {};
 }
 
 std::string_view name_of(PredictorKind kind) {

@@ -21,6 +21,7 @@ std::string_view name_of(PredictorKind kind);
 /// How a series is forecast. Defaults are those of NVIDIA Dynamo's planner.
 struct PredictorConfig {
   PredictorKind kind = PredictorKind::kArima;
+  bool select = false;        ///< the kind that lost least on the past (back_test())
   bool log1p = false;         ///< works on ln(1 + x)
   double kalman_q_level = 1;  ///< variance of the level's random walk per step
   double kalman_q_trend = 0.1;
@@ -33,6 +34,9 @@ struct PredictorConfig {
   /// Differences without any ARMA part are fitted once more to ln(1 + x).
   bool arima_log1p_fallback = false;
 };
+
+/// `name` is one of those, "prophet" (the reference's name for what seasonal does) or "auto".
+Status choose_predictor(std::string_view name, PredictorConfig& config);
 
 /// Forecasts one series with equal steps. Not a number counts as 0; zeros before the first other
 /// value are skipped: a service that has not opened yet says nothing about its load. A pure core,

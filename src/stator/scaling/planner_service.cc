@@ -86,7 +86,9 @@ class Service final : public PlannerService {
     view_.config = config_.planner;
     view_.connector = parts_.connector->name();
     view_.advisory = config_.advisory;
-    min_workers_ = config_.planner.min_workers;
+    least_ = {.split = config_.planner.split,
+              .workers = config_.planner.min_workers,
+              .prefill = planner::pool_of(config_.planner, true).min_workers};
   }
   ~Service() override { stop(); }
 
@@ -117,17 +119,18 @@ class Service final : public PlannerService {
 
   std::string render_json() const override { return scaling::render_json(view()); }
   std::string render_html() const override { return scaling::render_html(view()); }
-  uint32_t min_workers() const override {
+  LeastWorkers least_workers() const override {
     const MutexLock lock(mutex_);
-    return min_workers_;
+    return least_;
   }
-  Status set_min_workers(uint32_t workers) override {
+  Status set_least_workers(LeastWorkers least) override {
     const MutexLock lock(mutex_);
     planner::PlannerConfig changed = config_.planner;
-    changed.min_workers = workers;
+    changed.min_workers = least.workers;
+    changed.prefill_min_workers = least.split ? least.prefill : 0;
     STATOR_CHECK(planner::validate(changed));
-    min_workers_ = workers;
-    view_.config.min_workers = workers;
+    least_ = least;
+    view_.config.min_workers = least.workers;
     return {};
   }
 
@@ -240,8 +243,12 @@ class Service final : public PlannerService {
     const perf::CalibrationState learned = learner_.state();
     inputs.calibration.assign(learned.theta.begin(), learned.theta.end());
     inputs.calibration.push_back(static_cast<double>(learned.passes));
-    if (const uint32_t least = min_workers(); least != config_.planner.min_workers) {
-      inputs.min_workers = least;
+    const LeastWorkers least = least_workers();
+    if (least.workers != config_.planner.min_workers) {
+      inputs.min_workers = least.workers;
+    }
+    if (least.split && least.prefill != planner::pool_of(config_.planner, true).min_workers) {
+      inputs.prefill_min_workers = least.prefill;
     }
     frozen_.set(learned);
     const planner::Decision decision = decide(inputs);
@@ -388,7 +395,7 @@ class Service final : public PlannerService {
   mutable Mutex mutex_;
   std::condition_variable_any wake_;
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
-  uint32_t min_workers_ STATOR_GUARDED_BY(mutex_) = 1;
+  LeastWorkers least_ STATOR_GUARDED_BY(mutex_);
   PlannerView view_ STATOR_GUARDED_BY(mutex_);
   net::Thread thread_;
 };

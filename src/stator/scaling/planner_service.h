@@ -51,6 +51,13 @@ struct ServiceParts {
   std::unique_ptr<PluginHost> plugins;  ///< null: none
 };
 
+/// The smallest sizes of a fleet's pools.
+struct LeastWorkers {
+  bool split = false;  ///< prompts have a pool of their own
+  uint32_t workers = 1;
+  uint32_t prefill = 1;  ///< where split
+};
+
 /// A planner that runs: looks at the fleet, asks the core, has the connector do it, on a thread of
 /// its own. What it knows is told as metrics, JSON and a page.
 class PlannerService {
@@ -71,9 +78,9 @@ class PlannerService {
   // Any thread.
   virtual std::string render_json() const = 0;
   virtual std::string render_html() const = 0;
-  virtual uint32_t min_workers() const = 0;
+  virtual LeastWorkers least_workers() const = 0;
   /// kInvalidArgument if the budget does not allow so many.
-  virtual Status set_min_workers(uint32_t workers) = 0;
+  virtual Status set_least_workers(LeastWorkers least) = 0;
 
  protected:
   PlannerService() = default;

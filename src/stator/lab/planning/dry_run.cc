@@ -146,6 +146,12 @@ class Adapter final : public simulator::Planner {
       result_.tick_ms_max = std::max(result_.tick_ms_max, seconds(clock_->now() - begin) * 1e3);
     }
     ++result_.ticks;
+    if (decision.estimated_ttft_ms > 0) {
+      const double weight = inputs.traffic->requests;
+      result_.predicted_requests += weight;
+      result_.predicted_ttft_ms += weight * decision.estimated_ttft_ms;
+      result_.predicted_itl_ms += weight * decision.estimated_itl_ms;
+    }
     if (result_.journal.size() < kJournalBytesMax) {
       result_.journal += journal_line(inputs, decision);
     }
@@ -180,6 +186,14 @@ class Adapter final : public simulator::Planner {
   DryRunResult& result_;
   const Clock* clock_;
 };
+
+double mean_of(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) {
+    sum += value;
+  }
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
 
 /// Stretches of the collector, joined until there are few enough to draw.
 std::vector<DryRunPoint> join(const Collector& collector, const simulator::Report& report,
@@ -240,6 +254,10 @@ Result<DryRunResult> dry_run(const DryRunConfig& config, const perf::TimingModel
   result.gpu_seconds = worker_seconds * config.fleet.gpus_per_worker;
   result.workers_mean = result.duration_s > 0 ? worker_seconds / result.duration_s : 0;
   result.points = join(collector, report, config.fleet.gpus_per_worker);
+  result.ttft_ms_mean = mean_of(collector.ttft_ms);
+  result.itl_ms_mean = mean_of(collector.itl_ms);
+  result.predicted_ttft_ms /= std::max(1.0, result.predicted_requests);
+  result.predicted_itl_ms /= std::max(1.0, result.predicted_requests);
   result.ttft_ms_p50 = percentile(collector.ttft_ms, 0.5);
   result.ttft_ms_p95 = percentile(collector.ttft_ms, 0.95);
   result.itl_ms_p50 = percentile(collector.itl_ms, 0.5);

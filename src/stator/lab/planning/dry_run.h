@@ -46,6 +46,10 @@ struct DryRunResult {
   double tick_ms_max = 0;
   double duration_s = 0;
   double ttft_ms_p50 = 0, ttft_ms_p95 = 0, itl_ms_p50 = 0, itl_ms_p95 = 0;
+  double ttft_ms_mean = 0, itl_ms_mean = 0;
+  /// What the policy expected of those, mean over ticks by the requests that came; 0: it has no
+  /// expectation.
+  double predicted_ttft_ms = 0, predicted_itl_ms = 0, predicted_requests = 0;
   double workers_mean = 0;
   uint32_t workers_max = 0;
   std::vector<ScalingEvent> events;  ///< the first kEventsMax

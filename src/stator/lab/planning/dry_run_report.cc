@@ -24,8 +24,12 @@ json::Value to_json(const DryRunResult& r, bool details) {
   out["workers_max"] = r.workers_max;
   out["ttft_ms_p50"] = r.ttft_ms_p50;
   out["ttft_ms_p95"] = r.ttft_ms_p95;
+  out["ttft_ms_mean"] = r.ttft_ms_mean;
+  out["predicted_ttft_ms_mean"] = r.predicted_ttft_ms;
   out["itl_ms_p50"] = r.itl_ms_p50;
   out["itl_ms_p95"] = r.itl_ms_p95;
+  out["itl_ms_mean"] = r.itl_ms_mean;
+  out["predicted_itl_ms_mean"] = r.predicted_itl_ms;
   if (!details) {
     return out;
   }
