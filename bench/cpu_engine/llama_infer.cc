@@ -120,7 +120,7 @@ int main(int argc, char** argv) {
   auto* context = llama_init_from_model(model, parameters);
   const int n = std::atoi(argv[4]);
   if (ids) {
-    print_ids(model, context, n);
+    print_ids(model, context, argv[4]);
     return 0;
   }
   const bool prefill = std::strcmp(argv[3], "prefill") == 0;

@@ -63,6 +63,18 @@ std::vector<std::string_view> types_of(const Value& schema) {
   return out;
 }
 
+/// Whether some text is a spelling of both: 1 and 1.0 are one number, whole ones of any length are
+/// told apart by their digits.
+bool may_be_equal(const Value& a, const Value& b) {
+  if (!a.is_number() || !b.is_number()) {
+    return a == b;
+  }
+  const auto is_whole = [](const Value& value) {
+    return value.text().find_first_not_of("-0123456789") == std::string_view::npos;
+  };
+  return is_whole(a) && is_whole(b) ? a.text() == b.text() : a.as_double() == b.as_double();
+}
+
 class Rewriter {
  public:
   explicit Rewriter(Value root) : root_(std::move(root)) {}
@@ -451,7 +463,8 @@ class Rewriter {
     };
     const auto disjoint = [&](const std::vector<Value>& some, const std::vector<Value>& more) {
       return !some.empty() && !more.empty() && std::ranges::none_of(some, [&](const Value& value) {
-        return std::ranges::find(more, value) != more.end() || value.is_number();
+        return std::ranges::any_of(more,
+                                   [&](const Value& other) { return may_be_equal(value, other); });
       });
     };
     const auto values = [&](const Value& schema) {
