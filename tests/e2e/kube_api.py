@@ -192,9 +192,10 @@ class KubeApi:
         return self.answer(handler, *self.act(method, plural, space, name, sub, body, handler.headers, query))
 
     def wanted(self, value: dict, query: dict, space: str) -> bool:
-        label = query.get("labelSelector")
+        labels = value["metadata"].get("labels", {})
+        wanted = [each.partition("=") for each in query.get("labelSelector", "").split(",") if each]
         return (not space or value["metadata"].get("namespace") == space) and \
-            (not label or label in value["metadata"].get("labels", {}))
+            all(key in labels and (not sign or labels[key] == text) for key, sign, text in wanted)
 
     def act(self, method, plural, space, name, sub, body, headers, query):
         old = self.get(plural, name, space) if name else None
@@ -229,6 +230,10 @@ class KubeApi:
                 else:
                     at[keys[-1]] = step["value"]
             return 200, self.store(plural, space, name, old)
+        if "apply-patch" in headers["content-type"] and sub == "status" and old:  # conditions are a map by their type
+            own = {each["type"] for each in body["status"].get("conditions", [])}
+            body["status"]["conditions"] = body["status"].get("conditions", []) + [
+                each for each in old.get("status", {}).get("conditions", []) if each["type"] not in own]
         return 200, self.store(plural, space, name, merge(old, body), sub == "status")
 
     def answer(self, handler, status: int, value: dict) -> None:

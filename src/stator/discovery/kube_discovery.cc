@@ -167,7 +167,9 @@ class KubeDiscovery final : public Discovery {
       }
       const std::string pod(object.text_at({"metadata", "labels", "stator.dev/pod"}));
       const auto known = pod.empty() ? std::nullopt : pods_->get({options_.space, pod});
-      if (!known || is_pod_ready(*known)) {
+      // A frontend beside the worker makes the pod ready, and must know it before.
+      const bool is_own = !pod.empty() && pod == options_.pod_name;
+      if (!known || is_own || is_pod_ready(*known)) {
         wanted.insert_or_assign(record->key, std::move(*record));
         if (marks_ != nullptr && known && is_gated(*known) && !is_routable(*known)) {
           gated.push_back(*known);

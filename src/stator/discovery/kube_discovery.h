@@ -26,7 +26,8 @@ struct KubeDiscoveryOptions {
 
 /// Discovery in a Kubernetes namespace: each worker writes a DynamoWorkerMetadata with its record
 /// under spec.data.stator; frontends watch them. A record whose pod is there but not ready, or
-/// going away, does not count; one with our readiness gate counts when its containers are ready.
+/// going away, does not count; one with our readiness gate counts when its containers are ready,
+/// and our own pod's always.
 /// While the API server is away the last view stays (D4). Waits for the
 /// first view: kUnavailable when it does not come in time.
 Result<std::unique_ptr<Discovery>> open_kube_discovery(KubeDiscoveryOptions options,
