@@ -468,6 +468,10 @@ void finish_status(Pass& pass, Value status) {
   if (!pass.topology.is_null()) {
     set_condition(conditions, before, std::move(pass.topology));
   }
+  const bool was_ready = pass.view.graph.text_at({"status", "state"}) == "successful";
+  if (ready && !was_ready) {
+    pass.plan.events.push_back({false, "Ready", "all components are ready"});
+  }
   status["observedGeneration"] = kube::generation_of(pass.view.graph);
   status["state"] = ready ? "successful" : waits ? "waiting_for_checkpoint" : "pending";
   status["conditions"] = std::move(conditions);
