@@ -31,6 +31,7 @@ class FakeS3:
         self._failures: list[int] = []
         self._spoil = ""
         self._delay_s = 0.0
+        self.ahead_s = 0.0  # of its clock
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -38,6 +39,9 @@ class FakeS3:
 
             def log_message(self, *_):
                 pass
+
+            def date_time_string(self, timestamp=None):
+                return super().date_time_string((timestamp or time.time()) + outer.ahead_s)
 
             def handle_one_request(self):
                 try:
@@ -82,7 +86,7 @@ class FakeS3:
         if access != ACCESS or region != REGION or not headers["x-amz-date"].startswith(date):
             return "other credentials, region or date"
         stamp = time.mktime(time.strptime(headers["x-amz-date"], "%Y%m%dT%H%M%SZ")) - time.timezone
-        if abs(stamp - time.time()) > 900:
+        if abs(stamp - time.time() - self.ahead_s) > 900:
             return "RequestTimeTooSkewed"
         unsigned = [name for name in headers if name.startswith("x-amz-") and name not in names.split(";")]
         if unsigned or "host" not in names.split(";"):

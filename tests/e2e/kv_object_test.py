@@ -101,6 +101,16 @@ class KvObjectTest(unittest.TestCase):
         self.assertEqual(said(ask(server.http, PROMPTS[0])), self.expected[PROMPTS[0]])
         self.assertGreater(server.http.metric("stator_kv_onboard_late_total"), 0)
 
+    def test_a_store_whose_clock_differs_is_asked_by_its_time(self):
+        store = self.s3()
+        store.ahead_s = -7200.0
+        server = self.with_s3(store)
+        ask(server.http, PROMPTS[0])
+        eventually(lambda: store.objects, "blocks are stored")
+        self.assertIn("RequestTimeTooSkewed", store.refused)
+        self.assertEqual(server.http.metric("stator_kv_tier_enabled", tier="object"), 1)
+        self.assertIn("clock differs", server.frontend.log())
+
     def test_a_missing_bucket_or_wrong_keys_cost_the_tier_only(self):
         store = self.s3()
         for server, word in ((self.with_s3(store, bucket="other"), "does not exist"),

@@ -5,12 +5,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
+#include <optional>
+
+#include "stator/core/log.h"
 
 namespace stator::storage {
 namespace {
 
 constexpr Duration kPauseMax = std::chrono::seconds(5);
 constexpr size_t kClientsKept = 64;
+/// Clocks that differ by more are put right; S3 and Azure refuse 15 minutes.
+constexpr Duration kSkewMax = std::chrono::minutes(5);
 constexpr double kSeconds[] = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10};
 /// An error's body is read this far, to tell one 403 from another.
 constexpr size_t kErrorBytesMax = 4096;
@@ -22,6 +28,17 @@ bool passes(int status) {
 /// Without the query, which may be a secret.
 std::string_view place_of(std::string_view url) {
   return url.substr(0, url.find('?'));
+}
+
+/// How far the server's clock is ahead of ours, by its Date header; nothing: it has none.
+std::optional<Duration> ahead_of(const net::HttpHeaderList& headers, WallTime now) {
+  const auto date = std::ranges::find(headers, "date", [](const auto& one) { return one.first; });
+  std::tm parts{};
+  if (date == headers.end() ||
+      ::strptime(date->second.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &parts) == nullptr) {
+    return std::nullopt;
+  }
+  return std::chrono::seconds(::timegm(&parts) - static_cast<time_t>(unix_seconds(now)));
 }
 
 std::string_view op_of(std::string_view method) {
@@ -81,7 +98,9 @@ bool ObjectClient::pause(uint32_t tries_before) {
 Result<int> ObjectClient::try_once(const Call& call) {
   ObjectCall asked = call.call;
   asked.only_new = asked.only_new && conditional_.load();
-  const net::HttpClientRequest http = dialect_->request(asked, clock_.wall_now());
+  const Duration skew(skew_.load());
+  const WallTime now = clock_.wall_now() + std::chrono::duration_cast<WallTime::duration>(skew);
+  const net::HttpClientRequest http = dialect_->request(asked, now);
   const std::string op(op_of(asked.method));
   std::string error_body;
   auto client = take_client();
@@ -114,6 +133,15 @@ Result<int> ObjectClient::try_once(const Call& call) {
     return 503;  // and once more without it
   }
   if (answer->status == 400 || answer->status == 403) {
+    // Signatures are good for some minutes only. An answer to HEAD does not say that it is this.
+    const auto ahead = ahead_of(answer->headers, now);
+    if (ahead && std::chrono::abs(*ahead) > kSkewMax) {
+      skew_ = (skew + *ahead).count();
+      log::warn("kv", "the object store's clock differs from this host's; its time is used",
+                {{"place", dialect_->place()},
+                 {"seconds", std::chrono::duration_cast<std::chrono::seconds>(*ahead).count()}});
+      return 503;  // and once more by its clock
+    }
     return Error(
         Code::kPermissionDenied,
         fmt::format("{} {} answers {}: {}", asked.method, place_of(http.url), answer->status,

@@ -32,8 +32,9 @@ struct ObjectClientOptions {
 /// Objects of one bucket or container, over HTTP.
 ///
 /// 404 is a miss; 429, 5xx, timeouts and broken connections are tried again with growing pauses;
-/// 400 and 403 are kPermissionDenied. A body that is shorter or longer than asked for is kCorrupt.
-/// Connections are kept, as many as threads ask at once. Thread-safe; methods block.
+/// 400 and 403 are kPermissionDenied, unless the server's clock differs: its time is used then. A
+/// body that is shorter or longer than asked for is kCorrupt. Connections are kept, as many as
+/// threads ask at once. Thread-safe; methods block.
 class ObjectClient {
  public:
   ObjectClient(std::unique_ptr<ObjectDialect> dialect, ObjectClientOptions options, Clock& clock,
@@ -69,6 +70,7 @@ class ObjectClient {
   const ObjectClientOptions options_;
   Clock& clock_;
   std::atomic<bool> conditional_{true};  // the server knows If-None-Match on PUT
+  std::atomic<int64_t> skew_{0};         // how far its clock is ahead of ours, in Duration's ticks
 
   Mutex mutex_;
   std::condition_variable_any stopped_;
