@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What attacks cost the server and everybody else: memory, and how long other clients wait.
 
-Each attack gets a server of its own (`stator serve`, simulated workers, budgets as by default). Eight other clients ask small things all the time, from
+Each attack gets a server of its own (`stator serve`, two simulated workers, budgets as by default). Eight other clients ask small things all the time, from
 a process of their own; their p50 and p99 are taken in the seconds before the attack and while it lasts, the growth of the server's memory at its largest.
-Answers that are not 200 to the others are counted. Attackers take CPU, too: on a machine that does other things the ratio says little.
+Answers that are not 200 to the others are counted. Who has used up an engine is not the question here: attackers ask one worker, the others the other one.
+Attackers run at the lowest priority, but the server's work for them takes CPU, too: on a machine that does other things the ratio says little.
 
     bench/attacks.py [--seconds 10] [--only held_bodies]
 """
@@ -13,6 +14,7 @@ import argparse
 import http.client
 import json
 import multiprocessing
+import os
 import pathlib
 import socket
 import sys
@@ -22,13 +24,14 @@ from collections.abc import Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "e2e"))
 from hostile_text_test import chat_with_members, colliding_keys  # noqa: E402
-from stator_process import MODEL, MODEL_DIR, Http, Stator  # noqa: E402
+from stator_process import MODEL, MODEL_DIR, PATIENCE_S, Http, Stator  # noqa: E402
 
 MIB = 1 << 20
 BUDGET_MIB = 1024
 OTHERS = 8
 PAUSE_S = 0.02
 CHAT = "/v1/chat/completions"
+PIN = "x-stator-worker-instance-id"
 MESSAGES = [{"role": "user", "content": "What is a KV cache?"}]
 SMALL = json.dumps({"model": MODEL, "messages": MESSAGES, "max_tokens": 4}).encode()
 # Routes that read nothing long; `stator routes` has all.
@@ -37,7 +40,8 @@ USELESS = (("POST", "/busy_threshold"), ("GET", "/v1/models"), ("GET", "/health"
 
 
 def head(method: str, path: str, length: int) -> bytes:
-    return f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode()
+    return (f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{PIN}: {WORKERS[0]}\r\n"
+            f"Content-Length: {length}\r\n\r\n").encode()
 
 
 def connect(port: int, receive_buffer: int = 0) -> socket.socket:
@@ -49,14 +53,15 @@ def connect(port: int, receive_buffer: int = 0) -> socket.socket:
     return connection
 
 
-def send(connection: socket.socket, count: int) -> int:
+def send(connection: socket.socket, count: int) -> None:
+    """As much as the server takes without a pause of a second."""
     piece, sent = b"x" * MIB, 0
+    connection.settimeout(1)
     try:
         while sent < count:
             sent += connection.send(piece[:count - sent])
     except OSError:
         pass
-    return sent
 
 
 def at_once(count: int, work: Callable[[int], None]) -> None:
@@ -172,6 +177,7 @@ ATTACKS = {"held_bodies": held_bodies, "useless_bodies": useless_bodies, "tokeni
            "no_readers": no_readers, "colliding": colliding}
 FLAGS = {"held_bodies": ("--http-body-bytes-max", "192MiB"), "no_readers": ("--sim-speedup", "10")}
 COLLIDING: list[str] = []
+WORKERS: list[str] = []
 
 
 def other_clients(port: int, stop, waits) -> None:
@@ -185,7 +191,7 @@ def other_clients(port: int, stop, waits) -> None:
             try:
                 if connection is None:
                     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-                connection.request("POST", CHAT, SMALL, {"Content-Type": "application/json"})
+                connection.request("POST", CHAT, SMALL, {"Content-Type": "application/json", PIN: WORKERS[1]})
                 answer = connection.getresponse()
                 answer.read()
                 status = answer.status
@@ -196,6 +202,11 @@ def other_clients(port: int, stop, waits) -> None:
 
     at_once(OTHERS, client)
     waits.put(seen)
+
+
+def attack(name: str, port: int, end: float) -> None:
+    os.nice(19)
+    ATTACKS[name](port, end)
 
 
 def memory_mib(server: Stator, field: str) -> float:
@@ -210,6 +221,7 @@ def percentile(values: list[float], share: float) -> float:
 
 def run(name: str, seconds: float) -> None:
     server = Stator("serve", str(MODEL_DIR), "--engine", "sim", "--workers", "2", "--port", "0", "--host", "127.0.0.1", *FLAGS.get(name, ()))
+    WORKERS[:] = [str(instance["instance_id"]) for instance in Http(server.port).get("/health")[1]["instances"]]
     stop, waits = multiprocessing.Event(), multiprocessing.Queue()
     others = multiprocessing.Process(target=other_clients, args=(server.port, stop, waits), daemon=True)
     try:
@@ -218,7 +230,10 @@ def run(name: str, seconds: float) -> None:
         calm = time.monotonic()
         time.sleep(seconds)
         began, before = time.monotonic(), memory_mib(server, "VmRSS")
-        ATTACKS[name](server.port, began + seconds)
+        attackers = multiprocessing.Process(target=attack, args=(name, server.port, began + seconds), daemon=True)
+        attackers.start()
+        attackers.join(seconds + PATIENCE_S)
+        attackers.kill()
         ended = time.monotonic()
         stop.set()
         seen = waits.get(timeout=120)

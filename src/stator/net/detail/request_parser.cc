@@ -22,6 +22,7 @@ using ErrorCode = boost::beast::error_code;
 
 // A declared length is only believed up to here before the bytes arrive.
 constexpr size_t kBodyReservedMax = 1024 * 1024;
+constexpr size_t kBodyGrowth = 8;  // larger bodies: room for so many times what is there
 constexpr int kHttp11 = 11;
 
 std::string_view to_view(BeastView text) {
@@ -87,6 +88,7 @@ class RequestParser::Core final : private http::basic_parser<true> {
  private:
   size_t feed_head(std::string_view bytes);
   size_t feed_body(std::string_view bytes);
+  void make_room(size_t bytes);
   size_t parse_head(std::string_view input);
   void start_body();
   void refuse(int status, std::string message) {
@@ -223,9 +225,20 @@ void RequestParser::Core::start_body() {
   request.mutable_body().reserve(std::min<size_t>(body_left_, kBodyReservedMax));
 }
 
+/// A string that doubles copies a large body once more, up to half of it at once, while all others
+/// wait. Memory that is reserved costs nothing until bytes stand there.
+void RequestParser::Core::make_room(size_t bytes) {
+  std::string& body = request.mutable_body();
+  const size_t needed = body.size() + bytes;
+  if (needed > body.capacity()) {
+    body.reserve(std::min<size_t>(body.size() + body_left_, kBodyGrowth * needed));
+  }
+}
+
 size_t RequestParser::Core::feed_body(std::string_view bytes) {
   if (!chunks_) {
     const std::string_view data = bytes.substr(0, body_left_);
+    make_room(data.size());
     request.mutable_body() += data;
     body_left_ -= data.size();
     complete_ = body_left_ == 0;
