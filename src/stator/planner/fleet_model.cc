@@ -112,7 +112,8 @@ void FleetModel::pass(Worker& w) {
     decode(w, std::numeric_limits<double>::infinity());
     return;
   }
-  w.now_s += engine_.step_ms(tokens, running, w.kv_tokens) * 1e-3;
+  // Prompts that are done get their first token in this pass, as those that decode do.
+  w.now_s += engine_.step_ms(tokens, running + joined, w.kv_tokens) * 1e-3;
   w.queued_tokens = std::max(0.0, w.queued_tokens - tokens);
   w.kv_tokens += running;
   ++w.steps;
