@@ -316,9 +316,18 @@ std::string_view dialect_schema(BodyKind kind, std::string_view field) {
   return {};
 }
 
+/// Whether a request of that kind may leave the model out, where one is served.
+bool may_omit_model(BodyKind kind) {
+  return kind != BodyKind::kChat && kind != BodyKind::kCompletion &&
+         kind != BodyKind::kEmbeddings && kind != BodyKind::kCohereEmbed;
+}
+
 }  // namespace
 
 std::string_view field_schema(BodyKind kind, std::string_view field) {
+  if (field == "model" && may_omit_model(kind)) {
+    return R"({"type":["string","null"]})";
+  }
   if (kind == BodyKind::kTokenize && field == "prompt") {
     return R"({"type":"string"})";
   }
