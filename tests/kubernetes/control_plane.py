@@ -164,6 +164,17 @@ class Api:
         return self.request("PATCH", self.path(kind, space, name) + (f"/{sub}" if sub else ""), patch,
                             "application/merge-patch+json")
 
+    def edit(self, kind: str, name: str, space: str, change) -> dict:
+        """Reads, changes and writes; again, where a status was written meanwhile."""
+        while True:
+            value = self.get(kind, name, space)
+            change(value)
+            try:
+                return self.request("PUT", self.path(kind, space, name), value)
+            except ApiError as error:
+                if error.status != 409:
+                    raise
+
     def delete(self, kind: str, name: str, space: str = "default", grace: int | None = None):
         query = "" if grace is None else f"?gracePeriodSeconds={grace}"
         return self.request("DELETE", self.path(kind, space, name) + query)

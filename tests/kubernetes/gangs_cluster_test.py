@@ -91,10 +91,10 @@ class Gangs(ClusterTest):
         self.assertEqual(self.rack(again), rack)
 
         # A new template replaces one replica of the group after the other.
-        value = self.api.get("PodCliqueSet", "s", self.space)
-        for clique in value["spec"]["template"]["cliques"]:
-            clique["spec"]["podSpec"]["containers"][0]["image"] = "newer"
-        self.api.request("PUT", self.api.path("PodCliqueSet", self.space, "s"), value)
+        def renew(value):
+            for clique in value["spec"]["template"]["cliques"]:
+                clique["spec"]["podSpec"]["containers"][0]["image"] = "newer"
+        self.api.edit("PodCliqueSet", "s", self.space, renew)
         least = [6]
 
         def is_new():

@@ -123,10 +123,10 @@ class LiveStreams(ClusterTest):
         eventually(lambda: cls.api.get("ValidatingWebhookConfiguration", "stator-operator"), "the webhooks are known", 240)
 
     def change(self, index: int, value: str) -> None:
-        graph = self.api.get("DynamoGraphDeployment", "chat", self.space)
-        main = graph["spec"]["components"][index]["podTemplate"]["spec"]["containers"][0]
-        main["env"] = [each for each in main.get("env") or [] if each["name"] != "BUILD"] + [{"name": "BUILD", "value": value}]
-        self.api.request("PUT", self.api.path("DynamoGraphDeployment", self.space, "chat"), graph)
+        def set_build(graph):
+            main = graph["spec"]["components"][index]["podTemplate"]["spec"]["containers"][0]
+            main["env"] = [each for each in main.get("env") or [] if each["name"] != "BUILD"] + [{"name": "BUILD", "value": value}]
+        self.api.edit("DynamoGraphDeployment", "chat", self.space, set_build)
 
     def pods_with(self, component: str, build: str) -> list[str]:
         pods = self.api.list("Pod", self.space, f"nvidia.com/dynamo-component-type={component}")

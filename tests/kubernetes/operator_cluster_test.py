@@ -30,10 +30,8 @@ class Graphs(ClusterTest):
         eventually(lambda: len(self.pods()) == 4, "three workers")
         self.wait_ready()
         # Whoever scales past the adapter is told so.
-        value = self.api.get("DynamoGraphDeployment", "chat", self.space)
-        value["spec"]["components"][1]["replicas"] = 7
         with self.assertRaises(ApiError) as refused:
-            self.api.request("PUT", self.api.path("DynamoGraphDeployment", self.space, "chat"), value)
+            self.api.edit("DynamoGraphDeployment", "chat", self.space, lambda value: value["spec"]["components"][1].update(replicas=7))
         self.assertIn("spec.components[1].replicas", refused.exception.message)
 
         # A change by hand is undone.
@@ -44,9 +42,8 @@ class Graphs(ClusterTest):
         eventually(lambda: len(self.pods()) == 4, "the extra frontends are gone")
         frontend = next(pod["metadata"]["uid"] for pod in self.pods() if "frontend" in pod["metadata"]["name"])
         old = self.api.names("DynamoComponentDeployment", self.space)
-        value = self.api.get("DynamoGraphDeployment", "chat", self.space)
-        value["spec"]["components"][1]["podTemplate"]["spec"]["containers"][0]["args"] = ["changed"]
-        self.api.request("PUT", self.api.path("DynamoGraphDeployment", self.space, "chat"), value)
+        self.api.edit("DynamoGraphDeployment", "chat", self.space,
+                      lambda value: value["spec"]["components"][1]["podTemplate"]["spec"]["containers"][0].update(args=["changed"]))
         eventually(lambda: self.api.names("DynamoComponentDeployment", self.space) not in (old, [])
                    and len(self.api.names("DynamoComponentDeployment", self.space)) == 2 and self.state() == "successful",
                    "the workers have rolled", 120)
@@ -124,8 +121,7 @@ spec:
         self.assertEqual({each["name"]: each["type"] for each in beta["spec"]["components"]},
                          {"Decode": "decode", "Frontend": "frontend"})
         # A change in one version, and what only the other one knows is still there.
-        beta["spec"]["components"][0]["replicas"] = 2
-        self.api.request("PUT", self.api.path("DynamoGraphDeployment", self.space, "old"), beta)
+        self.api.edit("DynamoGraphDeployment", "old", self.space, lambda value: value["spec"]["components"][0].update(replicas=2))
         again = self.api.get("DynamoGraphDeployment", "old", self.space, "v1alpha1")["spec"]["services"]["Decode"]
         self.assertEqual((again["replicas"], again["futureField"], again["dynamoNamespace"]), (2, {"nested": [1, 2.5]}, "old"))
 

@@ -116,9 +116,8 @@ class Traffic(ClusterTest):
         self.assertEqual(self.stream(gateway, "What is a KV cache?"), (200, text))
 
         # The workers are replaced under traffic: no stream is lost, none is altered.
-        value = self.api.get("DynamoGraphDeployment", "chat", self.space)
-        value["spec"]["components"][1]["podTemplate"]["spec"]["containers"][0]["args"] = ["two"]
-        self.api.request("PUT", self.api.path("DynamoGraphDeployment", self.space, "chat"), value)
+        self.api.edit("DynamoGraphDeployment", "chat", self.space,
+                      lambda value: value["spec"]["components"][1]["podTemplate"]["spec"]["containers"][0].update(args=["two"]))
         seen: list[tuple[int, str]] = []
 
         def rolled():
