@@ -188,6 +188,37 @@ TEST(TierLanes, DamagedBlocksAreComputed) {
   EXPECT_EQ(heard.cached_tokens, 0);
 }
 
+TEST(TierLanes, ADamagedBlockInTheMiddleLeavesAShorterPrefix) {
+  Shelf shelf;
+  const auto tokens = prompt(13, 41);
+  const auto expected = compute(shelf, tokens);
+  {
+    const MutexLock lock(shelf.mutex);
+    for (auto& [name, record] : shelf.records) {
+      record.back() ^= std::byte{name.position() == 6 ? uint8_t{1} : uint8_t{0}};
+    }
+  }
+  Node node(shelf);
+
+  const auto heard = node.ask(1, tokens);
+
+  EXPECT_EQ(heard.tokens, expected);
+  EXPECT_EQ(heard.cached_tokens, 24);
+}
+
+/// All of its blocks are there, but somebody must compute the first new token.
+TEST(TierLanes, TheLastTokenOfAPromptIsAlwaysComputed) {
+  Shelf shelf;
+  const auto tokens = prompt(14, 40);
+  const auto expected = compute(shelf, tokens);
+  Node node(shelf);
+
+  const auto heard = node.ask(1, tokens);
+
+  EXPECT_EQ(heard.tokens, expected);
+  EXPECT_EQ(heard.cached_tokens, 36);
+}
+
 TEST(TierLanes, ARequestThatIsCancelledWhileItWaitsLeavesNothing) {
   Shelf shelf;
   const auto tokens = prompt(4, 41);
