@@ -2,7 +2,7 @@
 # Makes every package of Stator in build/packages and tries each out: an installed tree, a .deb, a Python wheel, a container image.
 # usage: scripts/package.sh [--binary FILE] [what …]     what: install deb wheel image (default: all)
 #        --binary: a built program, instead of build/release/bin/stator
-# Needs no daemon, no network and no root (as root the image is tried out in a chroot).
+# Needs no daemon, no network and no root (as root the image is tried out in a chroot); ctest runs it as the test `packages`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case ${1:-} in -h | --help) sed -n '1d;/^set /q;s/^# //p' "$0"; exit ;; esac
@@ -15,6 +15,12 @@ wanted=("$@")
 say() { printf 'package: %s\n' "$*"; }
 fail() { printf 'package: %s\n' "$*" >&2; exit 1; }
 [ -x "$build/bin/stator" ] || fail "there is no $build/bin/stator: cmake --build --preset release --target stator"
+case " ${wanted[*]} " in *" wheel "*)
+  [ -e "$build/lib/libstator_kv.so.1" ] || fail "the wheel needs $build/lib/libstator_kv.so.1: cmake --build --preset release --target stator_kv_c" ;;
+esac
+case " ${wanted[*]} " in *" deb "*)
+  command -v dpkg-shlibdeps >/dev/null || fail "a .deb needs dpkg-shlibdeps: scripts/setup.sh test installs it (package dpkg-dev)" ;;
+esac
 mkdir -p "$out"
 version=$("$build/bin/stator" --version | awk '{print $2}')
 work=$(mktemp -d)

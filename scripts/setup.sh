@@ -15,7 +15,7 @@ build_packages=(
   libzmq3-dev cppzmq-dev libnats-dev libnghttp2-dev libzstd-dev libsnappy-dev zlib1g-dev libucx-dev
 )
 test_packages=(
-  libclang-rt-19-dev llvm-19 clang-format-19 libgtest-dev libgmock-dev libbenchmark-dev libdnnl-dev
+  libclang-rt-19-dev llvm-19 clang-format-19 dpkg-dev libgtest-dev libgmock-dev libbenchmark-dev libdnnl-dev
   python3 python3-venv nodejs npm curl procps nats-server etcd-server etcd-client openssl nftables prometheus nghttp2-client
 )
 # Clients of other people that the end-to-end tests drive; exact versions, so a run can be repeated.
