@@ -13,54 +13,9 @@ bool AdapterLoader::needs(std::string_view name) const {
 }
 
 void AdapterLoader::load(std::string name, Done done) {
-  {
-    const MutexLock lock(mutex_);
-    if (!stopping_) {
-      jobs_.push_back({std::move(name), std::move(done)});
-      if (!std::exchange(started_, true)) {
-        thread_ = net::Thread("adapters", [this] { work(); });
-      }
-      wake_.notify_one();
-      return;
-    }
-  }
-  done(nullptr);
-}
-
-void AdapterLoader::stop() {
-  std::deque<Job> dropped;
-  net::Thread thread;
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-    dropped.swap(jobs_);
-    thread = std::move(thread_);
-    wake_.notify_one();
-  }
-  if (thread.joinable()) {
-    thread.join();
-  }
-  for (const Job& job : dropped) {
-    job.done(nullptr);
-  }
-}
-
-void AdapterLoader::work() {
-  while (true) {
-    Job job;
-    {
-      MutexLock lock(mutex_);
-      while (!stopping_ && jobs_.empty()) {
-        wake_.wait(lock);
-      }
-      if (stopping_) {
-        return;
-      }
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
-    }
-    job.done(source_->find(job.name));
-  }
+  jobs_.add([this, name = std::move(name), done = std::move(done)](net::JobThread::Turn turn) {
+    done(turn == net::JobThread::Turn::kRun ? source_->find(name) : nullptr);
+  });
 }
 
 }  // namespace stator::engine

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "stator/core/mutex.h"
 #include "stator/engine/api/adapter.h"
-#include "stator/net/thread.h"
+#include "stator/net/job_thread.h"
 
 namespace stator::engine {
 
@@ -24,7 +21,6 @@ class AdapterLoader {
 
   explicit AdapterLoader(std::shared_ptr<const AdapterSource> source)
       : source_(std::move(source)) {}
-  ~AdapterLoader() { stop(); }
   AdapterLoader(const AdapterLoader&) = delete;
   AdapterLoader& operator=(const AdapterLoader&) = delete;
 
@@ -33,22 +29,11 @@ class AdapterLoader {
   /// The number of calls that wait is the caller's to bound.
   void load(std::string name, Done done);
   /// Ends the thread; what waits gets null. Idempotent.
-  void stop();
+  void stop() { jobs_.stop(); }
 
  private:
-  struct Job {
-    std::string name;
-    Done done;
-  };
-  void work();
-
   const std::shared_ptr<const AdapterSource> source_;  // shared with the engine's configuration
-  Mutex mutex_;
-  std::condition_variable_any wake_;
-  std::deque<Job> jobs_ STATOR_GUARDED_BY(mutex_);
-  bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
-  bool started_ STATOR_GUARDED_BY(mutex_) = false;
-  net::Thread thread_ STATOR_GUARDED_BY(mutex_);
+  net::JobThread jobs_{"adapters"};
 };
 
 }  // namespace stator::engine

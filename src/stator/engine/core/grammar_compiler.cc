@@ -38,57 +38,20 @@ void GrammarCompiler::compile(std::string structured_outputs, Done done) {
   {
     const MutexLock lock(mutex_);
     known = cache_.find(structured_outputs);
-    if (known == nullptr && !stopping_) {
-      jobs_.push_back({std::move(structured_outputs), std::move(done)});
-      if (!std::exchange(started_, true)) {
-        thread_ = net::Thread("grammars", [this] { work(); });
-      }
-      wake_.notify_one();
-      return;
-    }
   }
-  if (known == nullptr) {
-    done(Error(Code::kDraining, "the engine is shutting down"));
+  if (known != nullptr) {
+    hits_.add();
+    done(std::move(known));
     return;
   }
-  hits_.add();
-  done(std::move(known));
-}
-
-void GrammarCompiler::stop() {
-  std::deque<Job> dropped;
-  net::Thread thread;
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-    dropped.swap(jobs_);
-    thread = std::move(thread_);
-    wake_.notify_one();
-  }
-  if (thread.joinable()) {
-    thread.join();
-  }
-  for (const Job& job : dropped) {
-    job.done(Error(Code::kDraining, "the engine is shutting down"));
-  }
-}
-
-void GrammarCompiler::work() {
-  while (true) {
-    Job job;
-    {
-      MutexLock lock(mutex_);
-      while (!stopping_ && jobs_.empty()) {
-        wake_.wait(lock);
-      }
-      if (stopping_) {
-        return;
-      }
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
+  jobs_.add([this, text = std::move(structured_outputs),
+             done = std::move(done)](net::JobThread::Turn turn) {
+    if (turn == net::JobThread::Turn::kStopped) {
+      done(Error(Code::kDraining, "the engine is shutting down"));
+      return;
     }
-    job.done(compile_now(job.text));
-  }
+    done(compile_now(text));
+  });
 }
 
 Result<std::shared_ptr<guided::Grammar>> GrammarCompiler::compile_now(const std::string& text) {

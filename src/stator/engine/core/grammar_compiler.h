@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,7 +14,7 @@
 #include "stator/engine/core/engine_service.h"
 #include "stator/guided/grammar.h"
 #include "stator/inference/request.h"
-#include "stator/net/thread.h"
+#include "stator/net/job_thread.h"
 
 namespace stator::engine {
 
@@ -28,20 +26,14 @@ class GrammarCompiler {
 
   GrammarCompiler(VocabularySource source, Clock& clock, Metrics& metrics,
                   std::string_view engine_name);
-  ~GrammarCompiler() { stop(); }
 
   /// Calls `done` on the compiler's thread, later or, for a grammar that is known, at once on the
   /// caller's. The number of calls that wait is the caller's to bound.
   void compile(std::string structured_outputs, Done done);
   /// Ends the thread; what waits is told kDraining. Idempotent.
-  void stop();
+  void stop() { jobs_.stop(); }
 
  private:
-  struct Job {
-    std::string text;
-    Done done;
-  };
-  void work();
   Result<std::shared_ptr<guided::Grammar>> compile_now(const std::string& text);
 
   const VocabularySource source_;
@@ -51,14 +43,10 @@ class GrammarCompiler {
   Counter refused_;
 
   Mutex mutex_;
-  std::condition_variable_any wake_;
-  std::deque<Job> jobs_ STATOR_GUARDED_BY(mutex_);
   guided::GrammarCache cache_ STATOR_GUARDED_BY(mutex_);
-  bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
-  net::Thread thread_ STATOR_GUARDED_BY(mutex_);
-  bool started_ STATOR_GUARDED_BY(mutex_) = false;
 
   std::shared_ptr<const guided::Vocabulary> vocabulary_;  // the thread's
+  net::JobThread jobs_{"grammars"};  // last: it ends before what its jobs use
 };
 
 /// A guide that has been led through what earlier attempts of `request` generated; null for free
