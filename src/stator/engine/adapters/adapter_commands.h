@@ -4,12 +4,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <variant>
 
 #include "stator/core/clock.h"
 #include "stator/engine/adapters/dialect.h"
 #include "stator/engine/adapters/raise.h"
 #include "stator/engine/api/engine.h"
+#include "stator/engine/core/session_commands.h"
 
 namespace stator::engine::adapters {
 
@@ -29,14 +29,7 @@ struct Submit {
   std::string adapter;
   bool adapter_ready = false;  ///< it was loaded for this request
 };
-struct Cancel {
-  SessionId session;
-  inference::RequestKey key;
-};
-struct Close {
-  SessionId session;
-};
-using Command = std::variant<Submit, Cancel, Close>;
+using Command = SessionCommand<Submit>;
 
 /// A request in the engine.
 struct Live {

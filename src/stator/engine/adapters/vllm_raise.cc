@@ -104,15 +104,16 @@ class PromptReader {
   uint32_t alternatives_ = 0;
 };
 
-class CompletionRaiser final : public EventRaiser {
+/// An event of either route; they differ in how a choice spells its tokens.
+class VllmRaiser : public EventRaiser {
  public:
-  explicit CompletionRaiser(const inference::EngineRequest& request)
-      : logprobs_(request.sampling.logprobs),
+  explicit VllmRaiser(const inference::EngineRequest& request)
+      : alternatives_(request.sampling.logprobs),
         gives_(request.phase == inference::Phase::kPrefill),
         prompt_(request),
         answer_("vLLM") {}
 
-  Status on_event(std::string_view json, Raised& out) override {
+  Status on_event(std::string_view json, Raised& out) final {
     STATOR_TRY(const OpenAiAnswer::Event event, answer_.read(json));
     if (gives_) {
       out.handoff = raw_object(json, {"kv_transfer_params"});
@@ -122,22 +123,42 @@ class CompletionRaiser final : public EventRaiser {
     }
     STATOR_CHECK(prompt_.read(event, out));
     Raised& target = answer_.target(out);
-    const size_t before = target.tokens.size();
-    STATOR_CHECK(read_tokens(event, target.tokens));
-    if (before == target.tokens.size() && !text_or(event.choice, "text", "").empty()) {
-      STATOR_CHECK(read_spelled_tokens(event, target.tokens));
-    }
-    if (logprobs_) {
-      STATOR_CHECK(read_logprobs(event, target));
-    }
+    STATOR_CHECK(read_choice(event, target));
     if (answer_.finished()) {
       target.last_is_stop = ends_with_stop_token(event, target);
     }
     return {};
   }
-  Status on_done(Raised& out) override { return answer_.done(out); }
+  Status on_done(Raised& out) final { return answer_.done(out); }
+
+ protected:
+  /// Likeliest tokens asked for beside each one; nothing: no log-probabilities at all.
+  const std::optional<uint32_t>& alternatives() const { return alternatives_; }
 
  private:
+  /// Tokens and their log-probabilities.
+  virtual Status read_choice(const OpenAiAnswer::Event& event, Raised& target) const = 0;
+
+  const std::optional<uint32_t> alternatives_;
+  const bool gives_;  // a prompt, to another server
+  const PromptReader prompt_;
+  OpenAiAnswer answer_;
+};
+
+class CompletionRaiser final : public VllmRaiser {
+ public:
+  using VllmRaiser::VllmRaiser;
+
+ private:
+  Status read_choice(const OpenAiAnswer::Event& event, Raised& target) const override {
+    const size_t before = target.tokens.size();
+    STATOR_CHECK(read_tokens(event, target.tokens));
+    if (before == target.tokens.size() && !text_or(event.choice, "text", "").empty()) {
+      STATOR_CHECK(read_spelled_tokens(event, target.tokens));
+    }
+    return alternatives() ? read_logprobs(event, target) : Status();
+  }
+
   /// Servers before 0.10 ignore return_token_ids, but spell tokens of log-probabilities as ids.
   static Status read_spelled_tokens(const OpenAiAnswer::Event& event, std::vector<TokenId>& out) {
     JsonObject logprobs;
@@ -201,57 +222,35 @@ class CompletionRaiser final : public EventRaiser {
       }
       out.top.push_back({.token = *token, .logprob = logprob_of(entry.value)});
     }
-    if (out.top.size() > *logprobs_) {
+    if (out.top.size() > *alternatives()) {
       std::erase_if(out.top, [&](const auto& entry) { return entry.token == out.sampled.token; });
     }
-    if (out.top.size() > *logprobs_) {
-      out.top.resize(*logprobs_);
+    if (out.top.size() > *alternatives()) {
+      out.top.resize(*alternatives());
     }
     set_ranks(out);
     return {};
   }
-
-  const std::optional<uint32_t> logprobs_;
-  const bool gives_;  // a prompt, to another server
-  const PromptReader prompt_;
-  OpenAiAnswer answer_;
 };
 
-class GenerateRaiser final : public EventRaiser {
+class GenerateRaiser final : public VllmRaiser {
  public:
-  explicit GenerateRaiser(const inference::EngineRequest& request)
-      : logprobs_(request.sampling.logprobs),
-        gives_(request.phase == inference::Phase::kPrefill),
-        prompt_(request),
-        answer_("vLLM") {}
+  using VllmRaiser::VllmRaiser;
 
-  Status on_event(std::string_view json, Raised& out) override {
-    STATOR_TRY(const OpenAiAnswer::Event event, answer_.read(json));
-    if (gives_) {
-      out.handoff = raw_object(json, {"kv_transfer_params"});
-    }
-    if (!event.has_choice) {
-      return {};
-    }
-    STATOR_CHECK(prompt_.read(event, out));
-    Raised& target = answer_.target(out);
+ private:
+  Status read_choice(const OpenAiAnswer::Event& event, Raised& target) const override {
     STATOR_CHECK(read_tokens(event, target.tokens));
-    JsonObject logprobs;
+    JsonObject entries;
     JsonArray content;
-    if (logprobs_ && find_object(event.choice, "logprobs", logprobs) &&
-        find_array(logprobs, "content", content)) {
+    if (alternatives() && find_object(event.choice, "logprobs", entries) &&
+        find_array(entries, "content", content)) {
       for (const JsonElement element : content) {
         STATOR_CHECK(read_token(element, target));
       }
     }
-    if (answer_.finished()) {
-      target.last_is_stop = ends_with_stop_token(event, target);
-    }
     return {};
   }
-  Status on_done(Raised& out) override { return answer_.done(out); }
 
- private:
   /// {token_id, logprob, rank}; before 0.32 {token: "token_id:<n>", logprob}.
   static Result<inference::TokenLogprob> read_entry(const JsonObject& entry) {
     inference::TokenLogprob out;
@@ -284,8 +283,8 @@ class GenerateRaiser final : public EventRaiser {
         }
       }
     }
-    if (made.top.size() > *logprobs_) {
-      std::erase_if(made.top, [&](const auto& entry) { return entry.rank > *logprobs_; });
+    if (made.top.size() > *alternatives()) {
+      std::erase_if(made.top, [&](const auto& entry) { return entry.rank > *alternatives(); });
     }
     const uint32_t rank = made.sampled.rank;
     set_ranks(made);
@@ -293,11 +292,6 @@ class GenerateRaiser final : public EventRaiser {
     target.logprobs.push_back(std::move(made));
     return {};
   }
-
-  const std::optional<uint32_t> logprobs_;
-  const bool gives_;  // a prompt, to another server
-  const PromptReader prompt_;
-  OpenAiAnswer answer_;
 };
 
 }  // namespace

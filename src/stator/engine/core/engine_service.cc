@@ -22,6 +22,7 @@
 #include "stator/engine/core/phase.h"
 #include "stator/engine/core/scheduler.h"
 #include "stator/engine/core/session_book.h"
+#include "stator/engine/core/session_commands.h"
 #include "stator/engine/core/tier_lanes.h"
 #include "stator/engine/handoff/port.h"
 #include "stator/kv/event_log.h"
@@ -42,14 +43,7 @@ struct Submit {
   Result<std::shared_ptr<guided::Grammar>> grammar = std::shared_ptr<guided::Grammar>();
   std::shared_ptr<const Adapter> adapter = nullptr;  ///< just loaded: stays until it is used
 };
-struct Cancel {
-  SessionId session;
-  inference::RequestKey key;
-};
-struct Close {
-  SessionId session;
-};
-using Command = std::variant<Submit, Cancel, Close>;
+using Command = SessionCommand<Submit>;
 
 inference::HandoffAbility ability_of(const EngineNeighbours& neighbours) {
   return neighbours.port == nullptr ? inference::HandoffAbility() : neighbours.port->ability();
