@@ -15,15 +15,16 @@
 #include "stator/core/mutex.h"
 #include "stator/engine/adapters/adapter_commands.h"
 #include "stator/engine/adapters/adapter_metrics.h"
-#include "stator/engine/adapters/first_use.h"
+#include "stator/engine/adapters/answer_steps.h"
 #include "stator/engine/adapters/lower.h"
+#include "stator/engine/adapters/parked_requests.h"
 #include "stator/engine/adapters/pooling.h"
 #include "stator/engine/adapters/upkeep.h"
+#include "stator/engine/core/engine_thread.h"
 #include "stator/engine/core/pooling_service.h"
 #include "stator/engine/core/session_book.h"
 #include "stator/kv/event_log.h"
 #include "stator/net/http_streams.h"
-#include "stator/net/thread.h"
 
 namespace stator::engine::adapters {
 namespace {
@@ -39,11 +40,12 @@ constexpr Duration kTakePatience = 5s;
 constexpr Duration kFetchPatience = 30s;
 
 /// V1  Submits in the inbox plus live streams ≤ inflight_max; cancels and closes ≤ keys ever live.
-/// V2  streams_, live_, by_key_ and steps_ belong to the adapter's thread.
+/// V2  streams_, live_, by_key_, steps_ and parked_ belong to the adapter's thread.
 /// V3  forsaken_ counts the live streams that nobody listens to; at most inflight_max.
-/// V4  Requests in parked_ wait for their adapter; they are in flight, and in no stream.
-/// Locks are never nested, except lifecycle_mutex_, which is outermost.
-class AdapterService final : public AdapterEngine, private net::HttpStreamsListener {
+/// Locks are never nested, except that of thread_, which is outermost.
+class AdapterService final : public AdapterEngine,
+                             private net::HttpStreamsListener,
+                             private ParkedRequests::Owner {
  public:
   AdapterService(AdapterConfig config, EngineFacts facts, std::unique_ptr<Dialect> dialect,
                  Clock& clock, Metrics& metrics);
@@ -77,13 +79,9 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   // The adapter's thread.
   void run_loop();
   bool take_commands();
-  void apply(Submit& submit);
   void call(Submit& submit);
-  bool park(Submit& submit);
-  void load_adapter(std::string name, std::string path);
-  void on_adapter_loaded(const std::string& name, Status loaded);
-  bool unpark(SessionId session, inference::RequestKey key);
-  void fail_parked(Code code, std::string_view why);
+  void on_unparked(std::vector<Submit> requests) override;
+  void on_park_failed(std::vector<Submit> requests, const Error& why) override;
   void drop(SessionId session, inference::RequestKey key);
   void end_forsaken();
   void drop_session(SessionId session);
@@ -92,11 +90,6 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   void on_bytes(net::HttpStreamId stream, std::string_view bytes) override;
   void on_end(net::HttpStreamId stream, Status status) override;
   void emit(Live& live);
-  void add_delta(inference::StepOutput& step, Live& live, size_t tokens,
-                 inference::FinishReason finish);
-  void fail(const Live& live, Error error);
-  void fail(SessionId session, inference::RequestKey key, Error error);
-  void add_offer(inference::StepOutput& step, const Live& live);
   void end_stream(net::HttpStreamId stream);
   void deliver();
   void fail_everything();
@@ -117,12 +110,11 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   std::unique_ptr<net::HttpStreams> streams_;
   FlatMap<net::HttpStreamId, std::unique_ptr<Live>> live_;
   FlatMap<LiveKey, net::HttpStreamId> by_key_;
-  FlatMap<SessionId, inference::StepOutput> steps_;  // of this turn
+  AnswerSteps steps_;  // of this turn
   std::vector<Command> commands_;
   Raised raised_;
   size_t forsaken_ = 0;
-  FirstUse first_use_;
-  FlatMap<std::string, std::vector<Submit>> parked_;  // by adapter
+  ParkedRequests parked_;
   // What is read in a turn came after the turn before began, or it would have been read then.
   TimePoint turn_begin_{};
   TimePoint last_turn_begin_{};
@@ -133,11 +125,7 @@ class AdapterService final : public AdapterEngine, private net::HttpStreamsListe
   bool stopping_ STATOR_GUARDED_BY(mutex_) = false;
 
   Sinks sinks_;
-
-  Mutex lifecycle_mutex_;
-  bool started_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
-  bool finished_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
-  net::Thread thread_ STATOR_GUARDED_BY(lifecycle_mutex_);
+  EngineThread thread_;
 };
 
 EngineInfo make_info(const AdapterConfig& config, const EngineFacts& facts, const Traits& traits) {
@@ -174,8 +162,11 @@ AdapterService::AdapterService(AdapterConfig config, EngineFacts facts,
                .clock = clock_,
                .metrics = metrics_,
                .events = events_}),
-      first_use_(dialect_->traits().lora ? config_.lora_folder : std::string(), config_.loras_max) {
-  if (!config_.lora_folder.empty() && !first_use_.enabled()) {
+      steps_(*dialect_, facts_, config_.handoff_lease, metrics_),
+      parked_(FirstUse(dialect_->traits().lora ? config_.lora_folder : std::string(),
+                       config_.loras_max),
+              config_.url, upkeep_, *this) {
+  if (!config_.lora_folder.empty() && !parked_.enabled()) {
     log::warn(kLogTarget, "engine.lora_folder has no effect: this kind of server loads no adapters",
               {{"engine", config_.kind}, {"url", config_.url}});
   }
@@ -192,33 +183,20 @@ Status AdapterService::open() {
 }
 
 Status AdapterService::start() {
-  const MutexLock lifecycle(lifecycle_mutex_);
-  if (finished_) {
-    return Error(Code::kDraining, "this engine was stopped; make a new one");
-  }
-  if (std::exchange(started_, true)) {
-    return Error(Code::kAlreadyExists, "this engine is running already");
-  }
-  thread_ = net::Thread("adapter", [this] { run_loop(); });
-  return {};
+  return thread_.start("adapter", [this] { run_loop(); });
 }
 
 void AdapterService::stop() {
-  const MutexLock lifecycle(lifecycle_mutex_);
-  if (std::exchange(finished_, true)) {
-    return;
-  }
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  if (started_) {
-    streams_->wake();
-    thread_.join();
-  } else {
-    take_commands();
-    fail_everything();
-  }
+  thread_.end(
+      [this] {
+        const MutexLock lock(mutex_);
+        stopping_ = true;
+        streams_->wake();
+      },
+      [this] {
+        take_commands();
+        fail_everything();
+      });
 }
 
 SessionId AdapterService::open_session(EngineSink& sink) {
@@ -355,7 +333,9 @@ bool AdapterService::take_commands() {
   }
   for (Command& command : commands_) {
     if (auto* submit = std::get_if<Submit>(&command)) {
-      apply(*submit);
+      if (!parked_.park(*submit)) {
+        call(*submit);
+      }
     } else if (auto* cancel = std::get_if<Cancel>(&command)) {
       drop(cancel->session, cancel->key);
     } else {
@@ -374,116 +354,31 @@ net::HttpClientOptions AdapterService::call_options() const {
 
 std::vector<std::string> AdapterService::adapters() const {
   std::vector<std::string> out = upkeep_.adapters();
-  std::ranges::move(first_use_.names(), std::back_inserter(out));
+  std::ranges::move(parked_.names(), std::back_inserter(out));
   std::ranges::sort(out);
   const auto repeated = std::ranges::unique(out);
   out.erase(repeated.begin(), repeated.end());
   return out;
 }
 
-/// True: it waits for its adapter.
-bool AdapterService::park(Submit& submit) {
-  if (submit.adapter.empty() || submit.adapter_ready || !first_use_.enabled()) {
-    return false;
-  }
-  first_use_.used(submit.adapter);
-  if (upkeep_.has_adapter(submit.adapter)) {
-    return false;
-  }
-  auto path = first_use_.find(submit.adapter);
-  if (!path) {
-    return false;  // the server says so
-  }
-  std::string name = submit.adapter;
-  std::vector<Submit>& waiting = parked_[name];
-  waiting.push_back(std::move(submit));
-  if (waiting.size() == 1) {
-    load_adapter(std::move(name), std::move(*path));
-  }
-  return true;
-}
-
-/// Where the server has enough of them, another one goes before.
-void AdapterService::load_adapter(std::string name, std::string path) {
-  auto load = [this, name, path = std::move(path)]() mutable {
-    upkeep_.control(LoadAdapter{.name = name, .path = std::move(path)},
-                    [this, name](Status loaded) { on_adapter_loaded(name, std::move(loaded)); });
-  };
-  const auto victim = first_use_.victim();
-  if (!victim) {
-    load();
-    return;
-  }
-  upkeep_.control(UnloadAdapter{*victim},
-                  [this, victim = *victim, load = std::move(load)](Status gone) mutable {
-                    if (!gone) {
-                      log::warn(kLogTarget, "an adapter could not be unloaded to make room",
-                                {{"name", victim}, {"why", gone.error().message()}});
-                    }
-                    first_use_.unloaded(victim);
-                    load();
-                  });
-}
-
-/// Within a turn of the streams: what waited is begun with the next commands.
-void AdapterService::on_adapter_loaded(const std::string& name, Status loaded) {
-  auto waiting = parked_.extract(name);
-  if (!loaded && loaded.error().code() != Code::kAlreadyExists) {
-    log::warn(kLogTarget, "an adapter could not be loaded on first use",
-              {{"name", name}, {"url", config_.url}, {"why", loaded.error().message()}});
-    const Error why =
-        std::move(loaded.error()).with_context(fmt::format("loading adapter '{}'", name));
-    if (!waiting.empty()) {
-      for (const Submit& submit : waiting.mapped()) {
-        fail(submit.session, submit.key, why.clone());
-      }
-    }
-    return;
-  }
-  first_use_.loaded(name);
-  if (waiting.empty()) {
-    return;
-  }
+/// What waited is begun with the next commands.
+void AdapterService::on_unparked(std::vector<Submit> requests) {
   const MutexLock lock(mutex_);
-  for (Submit& submit : waiting.mapped()) {
-    submit.adapter_ready = true;
-    inbox_.emplace_back(std::move(submit));
-  }
+  std::ranges::move(requests, std::back_inserter(inbox_));
   streams_->wake();
 }
 
-/// True: it waited for its adapter, and does no longer.
-bool AdapterService::unpark(SessionId session, inference::RequestKey key) {
-  for (auto& [name, waiting] : parked_) {
-    if (std::erase_if(waiting, [&](const Submit& submit) {
-          return submit.session == session && submit.key == key;
-        }) > 0) {
-      metrics_.cancelled.add();
-      return true;
-    }
-  }
-  return false;
-}
-
-void AdapterService::fail_parked(Code code, std::string_view why) {
-  for (auto& [name, waiting] : parked_) {
-    for (const Submit& submit : waiting) {
-      fail(submit.session, submit.key, Error(code, std::string(why)));
-    }
-    waiting.clear();  // the name stays until the server has answered
-  }
-}
-
-void AdapterService::apply(Submit& submit) {
-  if (!park(submit)) {
-    call(submit);
+void AdapterService::on_park_failed(std::vector<Submit> requests, const Error& why) {
+  for (const Submit& submit : requests) {
+    steps_.fail(submit.session, submit.key, why.clone());
   }
 }
 
 void AdapterService::call(Submit& submit) {
   if (submit.phase == inference::Phase::kDecode && clock_.now() - submit.asked > kTakePatience) {
-    fail(submit.session, submit.key,
-         Error(Code::kUnavailable, "this worker stood still while a prompt was handed to it"));
+    steps_.fail(
+        submit.session, submit.key,
+        Error(Code::kUnavailable, "this worker stood still while a prompt was handed to it"));
     return;
   }
   net::HttpClientRequest request{.method = "POST",
@@ -493,7 +388,7 @@ void AdapterService::call(Submit& submit) {
   std::ranges::move(submit.call.headers, std::back_inserter(request.headers));
   auto stream = streams_->start(std::move(request), call_options());
   if (!stream) {
-    fail(submit.session, submit.key, std::move(stream.error()));
+    steps_.fail(submit.session, submit.key, std::move(stream.error()));
     return;
   }
   by_key_[{submit.session, submit.key}] = *stream;
@@ -509,7 +404,8 @@ void AdapterService::call(Submit& submit) {
 }
 
 void AdapterService::drop(SessionId session, inference::RequestKey key) {
-  if (unpark(session, key)) {
+  if (parked_.drop(session, key)) {
+    metrics_.cancelled.add();
     return;
   }
   if (const auto found = by_key_.find(LiveKey{session, key}); found != by_key_.end()) {
@@ -545,9 +441,7 @@ void AdapterService::end_forsaken() {
 }
 
 void AdapterService::drop_session(SessionId session) {
-  for (auto& [name, waiting] : parked_) {
-    std::erase_if(waiting, [&](const Submit& submit) { return submit.session == session; });
-  }
+  parked_.drop_session(session);
   std::vector<inference::RequestKey> keys;
   for (const auto& [key, stream] : by_key_) {
     if (key.first == session) {
@@ -568,11 +462,13 @@ void AdapterService::give_up() {
   std::ranges::sort(lost);
   log::warn(kLogTarget, "the engine stands still: its requests go on elsewhere",
             {{"url", config_.url}, {"requests", lost.size()}});
-  fail_parked(Code::kDisconnected, "the engine sent nothing for engine.silence_timeout");
+  on_park_failed(parked_.take_all(),
+                 Error(Code::kDisconnected, "the engine sent nothing for engine.silence_timeout"));
   for (const net::HttpStreamId stream : lost) {
-    fail(*live_.at(stream), Error(Code::kDisconnected, fmt::format("the engine at {} sent nothing "
-                                                                   "for engine.silence_timeout",
-                                                                   config_.url)));
+    steps_.fail(*live_.at(stream),
+                Error(Code::kDisconnected,
+                      fmt::format("the engine at {} sent nothing for engine.silence_timeout",
+                                  config_.url)));
     streams_->cancel(stream);
     end_stream(stream);
   }
@@ -614,7 +510,7 @@ void AdapterService::on_bytes(net::HttpStreamId stream, std::string_view bytes) 
   Status read = live.reply.on_bytes(bytes, raised_);
   emit(live);
   if (!read) {
-    fail(live, std::move(read.error()));
+    steps_.fail(live, std::move(read.error()));
   }
   if (!read || live.reply.done()) {
     if (!read || live.reply.abort()) {
@@ -639,114 +535,19 @@ void AdapterService::on_end(net::HttpStreamId stream, Status status) {
       status ? live.reply.on_end(raised_) : live.reply.on_cut(std::move(status.error()), raised_);
   emit(live);
   if (!read) {
-    fail(live, std::move(read.error()));
+    steps_.fail(live, std::move(read.error()));
   }
   end_stream(stream);
 }
 
-/// Hands on what was raised: all tokens with the finish, or, when the last token is text, the
-/// finish behind them, because a frontend does not show the last token of a stopped answer.
 void AdapterService::emit(Live& live) {
-  if (raised_.tokens.empty() && !raised_.finished() && !raised_.pooled) {
-    return;
+  if (const auto kept = steps_.add(live, raised_)) {
+    upkeep_.gave_prompt(*kept);
   }
-  live.spoke = true;
-  if (live.forsaken) {
-    return;
-  }
-  if (raised_.pooled) {
-    steps_[live.session].pooled.push_back({live.key, std::move(*raised_.pooled)});
-    metrics_.finished.add();
-    return;
-  }
-  inference::StepOutput& step = steps_[live.session];
-  if (!raised_.prompt_logprobs.empty()) {
-    step.prompts.push_back({live.key, std::move(raised_.prompt_logprobs)});
-  }
-  const bool apart = raised_.finish == inference::FinishReason::kStop && !raised_.last_is_stop;
-  if (!raised_.tokens.empty()) {
-    add_delta(step, live, raised_.tokens.size(),
-              apart ? inference::FinishReason::kNone : raised_.finish);
-  }
-  if (raised_.finished() && (apart || raised_.tokens.empty())) {
-    add_delta(step, live, 0, raised_.finish);
-  }
-  metrics_.generated_tokens.add(raised_.tokens.size());
-  if (raised_.finished()) {
-    metrics_.finished.add();
-    add_offer(step, live);
-  }
-}
-
-/// Of a prompt whose answer would go on. One that is over after a token is given to nobody.
-void AdapterService::add_offer(inference::StepOutput& step, const Live& live) {
-  if (live.phase != inference::Phase::kPrefill ||
-      raised_.finish != inference::FinishReason::kLength) {
-    return;
-  }
-  const std::optional<Duration> lease = dialect_->lease(facts_, config_.handoff_lease);
-  const bool told =
-      !raised_.handoff.empty() && raised_.handoff.size() <= inference::kHandoffBytesMax;
-  if (lease && !told) {
-    return;  // the frontend sees an answer without an offer
-  }
-  upkeep_.gave_prompt(lease.value_or(Duration::zero()));
-  const auto milliseconds = [](Duration duration) {
-    return static_cast<uint32_t>(
-        std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
-  };
-  step.offers.push_back({.key = live.key,
-                         .handoff = {.id = live.handoff_id,
-                                     .kind = facts_.handoff.kind,
-                                     .payload = std::move(raised_.handoff),
-                                     .lease_ms = milliseconds(lease.value_or(Duration::zero())),
-                                     .computed_ms = milliseconds(live.unanswered)}});
-}
-
-void AdapterService::add_delta(inference::StepOutput& step, Live& live, size_t tokens,
-                               inference::FinishReason finish) {
-  const auto begin = static_cast<uint32_t>(step.tokens.size());
-  const auto count = static_cast<uint32_t>(tokens);
-  step.deltas.push_back({.key = live.key,
-                         .offset = live.offset,
-                         .token_begin = begin,
-                         .token_count = count,
-                         .cached_tokens = raised_.cached_tokens,
-                         .finish = finish,
-                         .stopped_by_token = count > 0 &&
-                                             finish == inference::FinishReason::kStop &&
-                                             is_client_stop(live.stop, raised_.tokens.back())});
-  if (count == 0) {
-    return;
-  }
-  live.offset += count;
-  step.tokens.insert(step.tokens.end(), raised_.tokens.begin(), raised_.tokens.end());
-  // Log-probabilities are parallel to the tokens or absent: some may need empty ones.
-  if (!raised_.logprobs.empty() || !step.logprobs.empty()) {
-    step.logprobs.resize(begin);
-    raised_.logprobs.resize(count);
-    std::ranges::move(raised_.logprobs, std::back_inserter(step.logprobs));
-  }
-}
-
-void AdapterService::fail(const Live& live, Error error) {
-  if (live.forsaken) {
-    return;
-  }
-  if (live.phase == inference::Phase::kDecode && !live.spoke) {
-    // Whatever the server says of it, the request without the hand-off may well be all right.
-    error = std::move(error).with_code(Code::kUnavailable).with_context("taking a prompt over");
-  }
-  fail(live.session, live.key, std::move(error));
-}
-
-void AdapterService::fail(SessionId session, inference::RequestKey key, Error error) {
-  metrics_.count_failure(error.code());
-  steps_[session].failures.push_back({.key = key, .error = std::move(error)});
 }
 
 void AdapterService::deliver() {
-  for (auto& [session, step] : steps_) {
+  for (auto& [session, step] : steps_.all()) {
     {
       const MutexLock lock(mutex_);
       inflight_.remove_ended(session, step);
@@ -760,13 +561,13 @@ void AdapterService::fail_everything() {
   for (const auto& [stream, live] : live_) {
     streams_->cancel(stream);
     if (!live->forsaken) {
-      fail(live->session, live->key, Error(Code::kDraining, "the engine is shutting down"));
+      steps_.fail(live->session, live->key, Error(Code::kDraining, "the engine is shutting down"));
     }
   }
   live_.clear();
   by_key_.clear();
   forsaken_ = 0;
-  fail_parked(Code::kDraining, "the engine is shutting down");
+  on_park_failed(parked_.take_all(), Error(Code::kDraining, "the engine is shutting down"));
   upkeep_.stop(*streams_);
   deliver();
 }

@@ -17,6 +17,7 @@
 #include "stator/engine/api/sleeper.h"
 #include "stator/engine/core/adapter_loader.h"
 #include "stator/engine/core/engine_rank.h"
+#include "stator/engine/core/engine_thread.h"
 #include "stator/engine/core/forward_pass_log.h"
 #include "stator/engine/core/grammar_compiler.h"
 #include "stator/engine/core/phase.h"
@@ -26,7 +27,6 @@
 #include "stator/engine/core/tier_lanes.h"
 #include "stator/engine/handoff/port.h"
 #include "stator/kv/event_log.h"
-#include "stator/net/thread.h"
 
 namespace stator::engine {
 namespace {
@@ -53,7 +53,7 @@ inference::HandoffAbility ability_of(const EngineNeighbours& neighbours) {
 ///     one; cancels and closes in the inbox ≤ submits ever live, so the inbox is bounded.
 /// V2  The ranks belong to the engine's thread (to stop()'s caller if the engine was never
 ///     started).
-/// Locks are never nested, except lifecycle_mutex_, which is outermost.
+/// Locks are never nested, except that of thread_, which is outermost.
 class EngineService final : public Engine, public Sleeper {
  public:
   EngineService(const EngineConfig& config, std::vector<std::unique_ptr<ModelRunner>> runners,
@@ -174,10 +174,7 @@ class EngineService final : public Engine, public Sleeper {
 
   Sinks sinks_;
 
-  Mutex lifecycle_mutex_;
-  bool started_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
-  bool finished_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
-  net::Thread thread_ STATOR_GUARDED_BY(lifecycle_mutex_);
+  EngineThread thread_;
   // Null: no request has a grammar here. Last, as its thread uses the rest; so does the loader's.
   std::unique_ptr<GrammarCompiler> grammars_;
   AdapterLoader loader_;
@@ -212,39 +209,25 @@ void EngineService::make_lanes(Rank& rank, Metrics& metrics) {
 }
 
 Status EngineService::start() {
-  const MutexLock lifecycle(lifecycle_mutex_);
-  if (finished_) {
-    return Error(Code::kDraining, "this engine was stopped; make a new one");
-  }
-  if (started_) {
-    return Error(Code::kAlreadyExists, "this engine is running already");
-  }
-  started_ = true;
-  thread_ = net::Thread("engine", [this] { run_loop(); });
-  return {};
+  return thread_.start("engine", [this] { run_loop(); });
 }
 
 void EngineService::stop() {
-  const MutexLock lifecycle(lifecycle_mutex_);
-  if (std::exchange(finished_, true)) {
-    return;
-  }
-  loader_.stop();  // it may have the compiler go on
-  if (grammars_ != nullptr) {
-    grammars_->stop();
-  }
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-    work_.notify_all();
-    stopped_.notify_all();
-  }
-  if (started_) {
-    thread_.join();
-  } else {
-    take_commands();
-    fail_everything();
-  }
+  thread_.end(
+      [this] {
+        loader_.stop();  // it may have the compiler go on
+        if (grammars_ != nullptr) {
+          grammars_->stop();
+        }
+        const MutexLock lock(mutex_);
+        stopping_ = true;
+        work_.notify_all();
+        stopped_.notify_all();
+      },
+      [this] {
+        take_commands();
+        fail_everything();
+      });
 }
 
 SessionId EngineService::open_session(EngineSink& sink) {

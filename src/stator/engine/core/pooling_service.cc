@@ -16,9 +16,9 @@
 
 #include "stator/core/flat_map.h"
 #include "stator/core/mutex.h"
+#include "stator/engine/core/engine_thread.h"
 #include "stator/engine/core/session_book.h"
 #include "stator/kv/event_log.h"
-#include "stator/net/thread.h"
 
 namespace stator::engine {
 namespace {
@@ -84,7 +84,7 @@ struct Work {
 /// V1  queue_ ≤ waiting_max; a request leaves it when its first sequence is computed.
 /// V2  active_, sequences_ and values_ belong to the engine's thread.
 /// V3  Of a session without a generating engine no request without pool is ever live.
-/// Locks are never nested, except lifecycle_mutex_, which is outermost.
+/// Locks are never nested, except that of thread_, which is outermost.
 class PoolingService final : public Engine {
  public:
   PoolingService(const PoolingConfig& config, std::unique_ptr<PoolRunner> runner, Clock& clock,
@@ -157,42 +157,22 @@ class PoolingService final : public Engine {
 
   Sinks sinks_;
 
-  Mutex lifecycle_mutex_;
-  bool started_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
-  bool finished_ STATOR_GUARDED_BY(lifecycle_mutex_) = false;
-  net::Thread thread_ STATOR_GUARDED_BY(lifecycle_mutex_);
+  EngineThread thread_;
 };
 
 Status PoolingService::start() {
-  const MutexLock lifecycle(lifecycle_mutex_);
-  if (finished_) {
-    return Error(Code::kDraining, "this engine was stopped; make a new one");
-  }
-  if (std::exchange(started_, true)) {
-    return Error(Code::kAlreadyExists, "this engine is running already");
-  }
-  if (generating_) {
-    STATOR_CHECK(generating_->start());
-  }
-  thread_ = net::Thread("pool", [this] { run_loop(); });
-  return {};
+  STATOR_CHECK(thread_.start("pool", [this] { run_loop(); }));
+  return generating_ ? generating_->start() : Status();
 }
 
 void PoolingService::stop() {
-  const MutexLock lifecycle(lifecycle_mutex_);
-  if (std::exchange(finished_, true)) {
-    return;
-  }
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  work_.notify_all();
-  if (started_) {
-    thread_.join();
-  } else {
-    fail_everything();
-  }
+  thread_.end(
+      [this] {
+        const MutexLock lock(mutex_);
+        stopping_ = true;
+        work_.notify_all();
+      },
+      [this] { fail_everything(); });
   if (generating_) {
     generating_->stop();
   }
