@@ -21,31 +21,7 @@ constexpr double kSharedMultiplier = 0.5;
 // Where pricing all (8 ns each) begins to take longer than finding the cheapest.
 constexpr size_t kNarrowFleetMin = 256;
 
-/// Of a receipt; loads are never negative.
-uint32_t whole(double load) {
-  return static_cast<uint32_t>(std::min(load, 4294967295.0));
-}
-
 }  // namespace
-
-bool BusyThresholds::exceeded(const LoadRow& load, const WorkerFacts& facts,
-                              double tolerance) const {
-  // What the reference assumes of a worker that did not say.
-  constexpr double kBatchedTokensUnknown = 10'000'000;
-  const double batched =
-      facts.max_num_batched_tokens > 0 ? facts.max_num_batched_tokens : kBatchedTokensUnknown;
-  return (prefill_tokens >= 0 && load.prefill_tokens > tolerance * prefill_tokens) ||
-         (prefill_fraction >= 0 && load.prefill_tokens > tolerance * prefill_fraction * batched) ||
-         (kv_fraction >= 0 && facts.total_kv_blocks > 0 &&
-          load.active_blocks > tolerance * kv_fraction * facts.total_kv_blocks);
-}
-
-int32_t tier_of(uint32_t strict_priority, double priority) {
-  if (strict_priority > 0) {
-    return static_cast<int32_t>(std::min<uint32_t>(strict_priority, BrownOut::kTierMax));
-  }
-  return priority < 0 ? BrownOut::kTierMin : 0;
-}
 
 std::string_view describe(Refusal refusal) {
   static constexpr std::array<std::string_view, kRefusalCount> kNames = {
@@ -185,45 +161,20 @@ Error Router::nobody(const RouteRequest& request) {
                             count, request.model));
 }
 
-Error Router::refuse_busy(const RouteRequest& request) {
+Error Router::refuse_busy(const RouteRequest& request, bool brown_out) {
   const bool pinned = request.constraints.pinned.has_value();
   const Refusal refusal =
-      pinned ? Refusal::kPinnedBusy : (brown_out_ ? Refusal::kBrownOut : Refusal::kAllBusy);
+      pinned ? Refusal::kPinnedBusy : (brown_out ? Refusal::kBrownOut : Refusal::kAllBusy);
   return refuse(
       refusal, Code::kOverloaded,
       fmt::format("{} of model '{}' {} beyond the busy thresholds{}, retry shortly",
                   pinned ? "the worker named by the request" : "all workers", request.model,
-                  pinned ? "is" : "are", brown_out_ ? " for requests of this priority" : ""));
+                  pinned ? "is" : "are", brown_out ? " for requests of this priority" : ""));
 }
 
-bool Router::drop_busy(int32_t tier) {
-  const double tolerance = config_.brown_out.tolerance(tier);
-  const double most = config_.brown_out.tolerance(BrownOut::kTierMax);
-  size_t kept = 0;
-  WorkerTable::Rows left;
-  brown_out_ = false;
-  for (size_t i = 0; i < rows_->workers.size(); ++i) {
-    const WorkerTable::Worker& worker = table_.all()[rows_->workers[i]];
-    if (!config_.reject.exceeded(load_[i], worker.facts, tolerance)) {
-      load_[kept++] = load_[i];
-      left.push(rows_->workers[i], worker);
-    } else {
-      brown_out_ = brown_out_ || !config_.reject.exceeded(load_[i], worker.facts, most);
-    }
-  }
-  own_rows_ = std::move(left);
-  rows_ = &own_rows_;
-  load_.resize(kept);
-  eligible_ = kept;
-  return kept > 0;
-}
-
-void Router::read_load(const BusyThresholds& wait) {
-  // Nobody looks at the load of a large fleet that takes turns; the receipt reads what it shows.
-  const bool reads_load = policy_->needs().load || config_.reject.any() || wait.any() ||
-                          table_.all().size() <= kReceiptFleetMax;
-  load_.resize(reads_load ? rows_->slots.size() : 0);
-  book_->read(std::span(rows_->slots).first(load_.size()), load_);
+bool Router::looks_at_load(const BusyThresholds& wait) const {
+  return policy_->needs().load || config_.reject.any() || wait.any() ||
+         table_.all().size() <= kReceiptFleetMax;
 }
 
 Result<Router::Readiness> Router::consider(const RouteRequest& request) {
@@ -233,44 +184,22 @@ Result<Router::Readiness> Router::consider(const RouteRequest& request) {
         "router mode 'direct' needs the worker: set the header x-stator-worker-instance-id");
   }
   book_->age_rates();
-  rows_ = &table_.ready();
-  if (!request.constraints.none()) {
-    table_.filter(request.constraints, own_rows_);
-    rows_ = &own_rows_;
-  }
-  if (rows_->workers.empty()) {
+  candidates_.begin(request.constraints);
+  if (candidates_.size() == 0) {
     return nobody(request);
   }
   narrows_ = narrows(request);
-  load_.clear();
   const BusyThresholds& wait = wait_of(request);
-  if (!narrows_) {
-    read_load(wait);
+  if (!narrows_ && looks_at_load(wait)) {
+    candidates_.read_load();
   }
-  eligible_ = rows_->workers.size();
-  if (config_.reject.any() && !drop_busy(request.tier)) {
-    return refuse_busy(request);
-  }
-  if (wait.any()) {
-    for (size_t i = 0; i < load_.size(); ++i) {
-      if (!wait.exceeded(load_[i], table_.all()[rows_->workers[i]].facts)) {
-        return Readiness::kReady;
-      }
+  if (config_.reject.any()) {
+    const auto left = candidates_.drop_busy(config_.reject, config_.brown_out, request.tier);
+    if (left != Candidates::Left::kSome) {
+      return refuse_busy(request, left == Candidates::Left::kNoneOfTier);
     }
-    return Readiness::kBusy;
   }
-  return Readiness::kReady;
-}
-
-std::optional<size_t> Router::find_row(WorkerKey worker) const {
-  const auto position = table_.position(worker);
-  if (!position || rows_->workers.size() == table_.all().size()) {
-    return position;
-  }
-  const auto at = std::ranges::lower_bound(rows_->workers, *position);
-  return at == rows_->workers.end() || *at != *position
-             ? std::nullopt
-             : std::optional(static_cast<size_t>(at - rows_->workers.begin()));
+  return wait.any() && candidates_.all_exceed(wait) ? Readiness::kBusy : Readiness::kReady;
 }
 
 std::span<const Overlap> Router::find_overlaps(const RouteRequest& request,
@@ -287,54 +216,20 @@ std::span<const Overlap> Router::find_overlaps(const RouteRequest& request,
 
 void Router::read_columns(const RouteRequest& request, const PolicyNeeds& needs,
                           std::span<const Overlap> overlaps) {
-  const size_t count = rows_->workers.size();
-  overlap_blocks_.assign(needs.overlap ? count : 0, 0);
-  lower_tiers_.clear();
-  for (const Overlap& overlap : overlaps) {
-    const auto row = find_row(overlap.worker);
-    if (!row) {
-      continue;
-    }
-    overlap_blocks_[*row] = overlap.blocks;
-    const LowerTiers tiers{.host_blocks = overlap.host_blocks,
-                           .disk_blocks = overlap.disk_blocks + overlap.external_blocks};
-    if (tiers.host_blocks + tiers.disk_blocks > 0) {
-      lower_tiers_.resize(count);
-      lower_tiers_[*row] = tiers;
-    }
+  Candidates::Prompt prompt{.overlaps = overlaps,
+                            .preferred_taints = request.constraints.preferred_taints};
+  if (request.override.assume_kv_reuse.value_or(config_.assume_kv_reuse)) {
+    prompt.tracked = request.tracked.empty() ? request.sequences : request.tracked;
   }
-  held_blocks_.assign(needs.held ? count : 0, 0);
-  if (needs.held && request.override.assume_kv_reuse.value_or(config_.assume_kv_reuse)) {
-    book_->read_held(request.tracked.empty() ? request.sequences : request.tracked, depths_);
-    for (size_t i = 0; i < count; ++i) {
-      held_blocks_[i] = depths_[rows_->slots[i]];
-    }
-  }
-  if (needs.rates) {
-    rates_.resize(count);
-    book_->read_rates(rows_->slots, rates_);
-  }
-  taint_factors_.clear();
-  if (!request.constraints.preferred_taints.empty()) {
-    for (const uint32_t worker : rows_->workers) {
-      taint_factors_.push_back(
-          taint_factor(table_.all()[worker].facts.taints, request.constraints.preferred_taints));
-    }
-  }
-  costs_.assign(policy_->prices() ? count : 0, 0);
-}
-
-uint32_t Router::overlap_of(size_t row) const {
-  return overlap_blocks_.empty() ? 0 : overlap_blocks_[row];
+  candidates_.read_columns(prompt, needs, policy_->prices());
 }
 
 /// A block in a slower tier saves only a part of its prefill.
 uint32_t Router::cached_tokens_of(const RouteRequest& request, size_t row) const {
-  CostInputs inputs{.device_overlap = static_cast<double>(overlap_of(row))};
-  if (!lower_tiers_.empty()) {
-    inputs.host_extension = lower_tiers_[row].host_blocks;
-    inputs.disk_extension = lower_tiers_[row].disk_blocks;
-  }
+  const LowerTiers lower = candidates_.lower_tiers_of(row);
+  const CostInputs inputs{.device_overlap = static_cast<double>(candidates_.overlap_of(row)),
+                          .host_extension = static_cast<double>(lower.host_blocks),
+                          .disk_extension = static_cast<double>(lower.disk_blocks)};
   const double tokens = cached_tokens(config_.cost, inputs, {.block_size = request.block_size});
   return static_cast<uint32_t>(std::min<double>(request.prompt_tokens, tokens));
 }
@@ -344,11 +239,12 @@ Router::Outlook Router::look_ahead(const RouteRequest& request) {
   read_columns(request, kNeeds, find_overlaps(request, kNeeds));
   Outlook outlook;
   double best_ms = std::numeric_limits<double>::infinity();
-  for (size_t i = 0; i < rates_.size(); ++i) {
+  const auto rates = candidates_.rates();
+  for (size_t i = 0; i < rates.size(); ++i) {
     const uint32_t cached = cached_tokens_of(request, i);
     outlook.cached_tokens = std::max(outlook.cached_tokens, cached);
-    best_ms = std::min(best_ms, rates_[i].ttft_base_ms + double{rates_[i].ttft_ms_per_token} *
-                                                             (request.prompt_tokens - cached));
+    best_ms = std::min(best_ms, rates[i].ttft_base_ms + double{rates[i].ttft_ms_per_token} *
+                                                            (request.prompt_tokens - cached));
   }
   outlook.first_token = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double, std::milli>(std::min(best_ms, 3.6e6)));
@@ -382,116 +278,16 @@ Booking Router::make_booking(const RouteRequest& request, const WorkerTable::Wor
   return booking;
 }
 
-inline ReceiptCandidate Router::make_candidate(size_t row, const LoadRow& load) const {
-  const WorkerTable::Worker& worker = table_.all()[rows_->workers[row]];
-  const LowerTiers tiers = lower_tiers_.empty() ? LowerTiers{} : lower_tiers_[row];
-  return {.worker = worker.key,
-          .overlap_blocks = overlap_of(row),
-          .host_blocks = tiers.host_blocks,
-          .disk_blocks = tiers.disk_blocks,
-          .active_prefill_tokens = whole(load.prefill_tokens),
-          .active_blocks = whole(load.active_blocks),
-          .active_requests = whole(load.active_requests),
-          .cost = costs_.empty() ? 0 : costs_[row],
-          .trust = worker.trust == nullptr ? Trust::kExact
-                                           : worker.trust->load(std::memory_order_relaxed)};
-}
-
-std::vector<ReceiptCandidate> Router::make_candidates(const RouteRequest& request,
-                                                      size_t chosen) const {
-  std::vector<ReceiptCandidate> candidates;
-  const auto all = table_.all();
-  if (all.size() <= kReceiptFleetMax) {
-    candidates.reserve(all.size());
-    size_t row = 0;
-    for (uint32_t i = 0; i < all.size(); ++i) {
-      if (row < rows_->workers.size() && rows_->workers[row] == i) {
-        candidates.push_back(make_candidate(row, load_[row]));
-        ++row;
-        continue;
-      }
-      const Exclusion why = WorkerTable::exclusion(all[i], request.constraints);
-      candidates.push_back(
-          {.worker = all[i].key, .excluded = why == Exclusion::kNone ? Exclusion::kBusy : why});
-    }
-    return candidates;
-  }
-  candidates.reserve(kReceiptCandidatesMax);
-  const auto add = [&](size_t row) {
-    LoadRow load;
-    if (load_.empty()) {  // the decision did not look
-      book_->read(std::span(&rows_->slots[row], 1), std::span(&load, 1));
-    } else {
-      load = load_[row];
-    }
-    candidates.push_back(make_candidate(row, load));
-  };
-  add(chosen);
-  // The cheapest others, in one pass: the most expensive of those kept is on top of the heap.
-  std::vector<std::pair<double, size_t>> cheapest;
-  cheapest.reserve(kReceiptCandidatesMax);
-  for (size_t i = 0; i < costs_.size(); ++i) {
-    const bool full = cheapest.size() == kReceiptCandidatesMax - 1;
-    if ((full && costs_[i] >= cheapest.front().first) || i == chosen) {
-      continue;
-    }
-    if (full) {
-      std::ranges::pop_heap(cheapest);
-      cheapest.pop_back();
-    }
-    cheapest.emplace_back(costs_[i], i);
-    std::ranges::push_heap(cheapest);
-  }
-  std::ranges::sort(cheapest);
-  for (const auto& [cost, row] : cheapest) {
-    add(row);
-  }
-  return candidates;
-}
-
 Choice Router::choose(const RouteRequest& request, const PolicyRequest& shape) {
   if (sessions_.enabled() && !request.session.empty()) {
     const auto session = sessions_.find(request.session, book_->now());
-    const auto row = session == nullptr ? std::nullopt : find_row(session->worker);
+    const auto row = session == nullptr ? std::nullopt : candidates_.find_row(session->worker);
     if (row) {
       return {*row, "where its session is"};
     }
   }
-  const Choice choice = policy_->choose({.request = shape,
-                                         .workers = table_.all(),
-                                         .rows = rows_->workers,
-                                         .kv_blocks = rows_->kv_blocks,
-                                         .key_hashes = rows_->key_hashes,
-                                         .load = load_,
-                                         .overlap_blocks = overlap_blocks_,
-                                         .lower_tiers = lower_tiers_,
-                                         .held_blocks = held_blocks_,
-                                         .rates = rates_,
-                                         .taint_factors = taint_factors_,
-                                         .costs = costs_},
-                                        random_);
-  return load_stale_ && !request.constraints.pinned ? spread(choice) : choice;
-}
-
-/// Power of two among the near-equal: what looks cheapest to one router looks so to all.
-Choice Router::spread(Choice choice) {
-  if (costs_.size() < 2) {
-    return choice;
-  }
-  const double limit = nearly_equal(costs_[choice.row]);
-  std::vector<size_t> near;
-  for (size_t row = 0; row < costs_.size(); ++row) {
-    if (costs_[row] <= limit) {
-      near.push_back(row);
-    }
-  }
-  if (near.size() < 2) {
-    return choice;
-  }
-  const size_t one = near[random_.next() % near.size()];
-  const size_t other = near[random_.next() % near.size()];
-  return {costs_[other] < costs_[one] ? other : one,
-          "one of the nearly cheapest: other routers' load is not fresh"};
+  const Choice choice = policy_->choose(candidates_.input(shape), random_);
+  return load_stale_ && !request.constraints.pinned ? candidates_.spread(choice, random_) : choice;
 }
 
 PolicyRequest Router::shape_of(const RouteRequest& request) const {
@@ -520,11 +316,11 @@ Selection Router::choose_among_rows(const RouteRequest& request, const PolicyReq
   read_columns(request, policy_->needs(), overlaps);
   const bool pinned = request.constraints.pinned.has_value();
   if (pinned) {
-    taint_factors_.clear();
+    candidates_.ignore_taints();
   }
   const Choice choice = choose(request, shape);
-  return {.worker = table_.all()[rows_->workers[choice.row]].key,
-          .overlap_blocks = overlap_of(choice.row),
+  return {.worker = candidates_.worker(choice.row).key,
+          .overlap_blocks = candidates_.overlap_of(choice.row),
           .cached_tokens = cached_tokens_of(request, choice.row),
           .reason = pinned ? "named by the request" : choice.reason,
           .temperature = shape.cost.temperature,
@@ -540,7 +336,7 @@ bool Router::narrows(const RouteRequest& request) const {
          cost.overlap_credit_decay == 0;  // which compares each worker with all others
 }
 
-/// Leaves in rows_ those that can be chosen, or be seen in the receipt. Everybody who holds a part
+/// Leaves those that can be chosen, or be seen in the receipt. Everybody who holds a part
 /// of the prompt stays: their cost is not that of their load alone.
 void Router::narrow(const RouteRequest& request, const PolicyRequest& shape,
                     std::span<const Overlap> overlaps) {
@@ -584,11 +380,7 @@ void Router::narrow(const RouteRequest& request, const PolicyRequest& shape,
   std::ranges::sort(listed_);
   const auto repeated = std::ranges::unique(listed_);
   listed_.erase(repeated.begin(), repeated.end());
-  own_rows_.clear();
-  for (const uint32_t row : listed_) {
-    own_rows_.push(table_.ready(), row);
-  }
-  rows_ = &own_rows_;
+  candidates_.narrow_to(listed_);
 }
 
 Selection Router::select(const RouteRequest& request) {
@@ -596,25 +388,27 @@ Selection Router::select(const RouteRequest& request) {
   const auto overlaps = find_overlaps(request, policy_->needs());
   if (narrows_) {
     narrow(request, shape, overlaps);
-    read_load(config_.wait);
+    if (looks_at_load(config_.wait)) {
+      candidates_.read_load();
+    }
   }
   return choose_among_rows(request, shape, overlaps);
 }
 
 std::vector<Router::Priced> Router::price(const RouteRequest& request) {
-  if (narrows_) {
-    read_load(config_.wait);
+  if (narrows_ && looks_at_load(config_.wait)) {
+    candidates_.read_load();
   }
   const Selection chosen =
       choose_among_rows(request, shape_of(request), find_overlaps(request, policy_->needs()));
   std::vector<Priced> priced;  // the columns and costs of all are there now
-  for (size_t row = 0; row < rows_->workers.size(); ++row) {
+  for (size_t row = 0; row < candidates_.size(); ++row) {
     Selection each = chosen;
-    each.worker = table_.all()[rows_->workers[row]].key;
-    each.overlap_blocks = overlap_of(row);
+    each.worker = candidates_.worker(row).key;
+    each.overlap_blocks = candidates_.overlap_of(row);
     each.cached_tokens = cached_tokens_of(request, row);
     each.row = row;
-    priced.push_back({costs_.empty() ? 0 : costs_[row], each});
+    priced.push_back({candidates_.cost_of(row), each});
   }
   return priced;
 }
@@ -641,15 +435,15 @@ Receipt Router::make_receipt(const RouteRequest& request, const Selection& selec
           .prompt_tokens = request.prompt_tokens,
           .prompt_blocks = static_cast<uint32_t>(request.sequences.size()),
           .block_size = request.block_size,
-          .best_overlap_blocks = overlap_blocks_.empty() ? 0 : std::ranges::max(overlap_blocks_),
+          .best_overlap_blocks = candidates_.best_overlap(),
           .temperature = selection.temperature,
           .chosen = selection.worker,
           .reason = selection.reason,
           .workers = static_cast<uint32_t>(table_.all().size()),
-          .eligible = static_cast<uint32_t>(eligible_),
+          .eligible = static_cast<uint32_t>(candidates_.eligible()),
           .queued = request.queued,
           .media_json = std::string(request.media_json),
-          .candidates = make_candidates(request, selection.row)};
+          .candidates = candidates_.describe(request.constraints, selection.row)};
 }
 
 Decision Router::decide(const RouteRequest& request, WallTime now) {
@@ -661,7 +455,7 @@ Decision Router::take(const RouteRequest& request, const Selection& selection, W
   Decision decision;
   decision.worker = chosen;
   decision.overlap_blocks = selection.overlap_blocks;
-  decision.lease = book_->take(make_booking(request, table_.all()[rows_->workers[selection.row]],
+  decision.lease = book_->take(make_booking(request, candidates_.worker(selection.row),
                                             request.prompt_tokens - selection.cached_tokens));
   index_->on_routed(chosen, request.sequences);
   if (sessions_.enabled() && !request.session.empty()) {

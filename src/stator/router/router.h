@@ -15,6 +15,8 @@
 #include "stator/core/random.h"
 #include "stator/core/result.h"
 #include "stator/kv/event.h"
+#include "stator/router/busy_thresholds.h"
+#include "stator/router/candidates.h"
 #include "stator/router/disaggregation_config.h"
 #include "stator/router/index/index_config.h"
 #include "stator/router/kv_index.h"
@@ -27,31 +29,6 @@
 #include "stator/router/worker_table.h"
 
 namespace stator::router {
-
-/// When a worker is too busy for more; negative values are unset. Strict: more than, not equal to.
-struct BusyThresholds {
-  double prefill_tokens = -1;    ///< prompt tokens waiting to be computed there
-  double prefill_fraction = -1;  ///< the same, as a part of its max_num_batched_tokens
-  double kv_fraction = -1;       ///< KV blocks in use, as a part of its total
-
-  bool any() const { return prefill_tokens >= 0 || prefill_fraction >= 0 || kv_fraction >= 0; }
-  /// Whether the load is beyond `tolerance` times one of them.
-  bool exceeded(const LoadRow& load, const WorkerFacts& facts, double tolerance = 1) const;
-};
-
-/// Whom overload meets first. A request of tier t is refused when all workers are beyond
-/// 1 + t · `step` times the busy thresholds: as load rises, the lowest tier goes first, and what is
-/// left is for those above it.
-struct BrownOut {
-  static constexpr int32_t kTierMin = -1;
-  static constexpr int32_t kTierMax = 4;
-  double step = 0.2;  ///< 0: all tiers are equal
-
-  double tolerance(int32_t tier) const { return 1 + (step * tier); }
-};
-/// Its strict priority, as far as there are tiers; -1 for a request that has none and asks for less
-/// than others with a negative priority.
-int32_t tier_of(uint32_t strict_priority, double priority);
 
 /// How routers of several processes tell each other what they booked.
 struct ReplicaConfig {
@@ -235,12 +212,11 @@ class Router {
   Router(const PolicyInfo& info, const RouterConfig& config, std::shared_ptr<LoadBook> book,
          Random random, std::unique_ptr<KvIndex> index);
   Error refuse(Refusal refusal, Code code, std::string message);
-  Error refuse_busy(const RouteRequest& request);
+  Error refuse_busy(const RouteRequest& request, bool brown_out);
   Error nobody(const RouteRequest& request);
-  /// Takes the rows that are beyond the thresholds out; whether any is left.
-  bool drop_busy(int32_t tier);
   std::span<const Overlap> find_overlaps(const RouteRequest& request, const PolicyNeeds& needs);
-  void read_load(const BusyThresholds& wait);
+  /// Nobody looks at the load of a large fleet that takes turns; the receipt reads what it shows.
+  bool looks_at_load(const BusyThresholds& wait) const;
   void read_columns(const RouteRequest& request, const PolicyNeeds& needs,
                     std::span<const Overlap> overlaps);
   PolicyRequest shape_of(const RouteRequest& request) const;
@@ -249,16 +225,11 @@ class Router {
   bool narrows(const RouteRequest& request) const;
   void narrow(const RouteRequest& request, const PolicyRequest& shape,
               std::span<const Overlap> overlaps);
-  uint32_t overlap_of(size_t row) const;
   uint32_t cached_tokens_of(const RouteRequest& request, size_t row) const;
   Booking make_booking(const RouteRequest& request, const WorkerTable::Worker& worker,
                        uint32_t prefill_tokens) const;
   Choice choose(const RouteRequest& request, const PolicyRequest& shape);
-  Choice spread(Choice choice);
-  std::optional<size_t> find_row(WorkerKey worker) const;
   Receipt make_receipt(const RouteRequest& request, const Selection& selection, WallTime now) const;
-  std::vector<ReceiptCandidate> make_candidates(const RouteRequest& request, size_t chosen) const;
-  ReceiptCandidate make_candidate(size_t row, const LoadRow& load) const;
 
   const PolicyInfo& info_;  // static
   std::unique_ptr<Policy> policy_;
@@ -273,23 +244,12 @@ class Router {
   WorkerTable table_;
   SessionTable sessions_;
   Refusal last_refusal_ = Refusal::kNoWorkers;
-  bool brown_out_ = false;  // the last drop_busy() left nobody, but would have for a higher tier
   bool load_stale_ = false;
 
-  // The request under consideration; kept for their memory.
-  const WorkerTable::Rows* rows_ = nullptr;
-  WorkerTable::Rows own_rows_;
-  std::vector<LoadRow> load_;
+  // Of the request under consideration; kept for their memory.
+  Candidates candidates_{table_, *book_};
+  bool narrows_ = false;  // not all candidates need a look; their load was not read
   std::vector<Overlap> overlaps_;
-  std::vector<uint32_t> overlap_blocks_;
-  std::vector<LowerTiers> lower_tiers_;  // empty unless some worker has blocks there
-  std::vector<uint32_t> depths_;
-  std::vector<uint32_t> held_blocks_;
-  std::vector<WorkerRates::Rates> rates_;
-  std::vector<double> taint_factors_;
-  std::vector<double> costs_;
-  size_t eligible_ = 0;
-  bool narrows_ = false;  // not all of rows_ need a look; their load was not read
   Shortlist shortlist_;
   std::vector<uint32_t> listed_;  // rows of table_.ready()
   std::vector<LoadSlot> holders_;
