@@ -15,12 +15,11 @@
 #include "stator/core/log.h"
 #include "stator/core/mutex.h"
 #include "stator/engine/api/sleeper.h"
-#include "stator/engine/core/adapter_loader.h"
 #include "stator/engine/core/engine_rank.h"
 #include "stator/engine/core/engine_thread.h"
 #include "stator/engine/core/forward_pass_log.h"
-#include "stator/engine/core/grammar_compiler.h"
 #include "stator/engine/core/phase.h"
+#include "stator/engine/core/request_preparation.h"
 #include "stator/engine/core/scheduler.h"
 #include "stator/engine/core/session_book.h"
 #include "stator/engine/core/session_commands.h"
@@ -37,13 +36,7 @@ constexpr Duration kCatchUpMax = std::chrono::milliseconds(20);
 /// Room for so many commands stays; a request is some 500 bytes.
 constexpr size_t kCommandsKept = 64;
 
-struct Submit {
-  SessionId session;
-  inference::EngineRequest request;
-  Result<std::shared_ptr<guided::Grammar>> grammar = std::shared_ptr<guided::Grammar>();
-  std::shared_ptr<const Adapter> adapter = nullptr;  ///< just loaded: stays until it is used
-};
-using Command = SessionCommand<Submit>;
+using Command = SessionCommand<PreparedRequest>;
 
 inference::HandoffAbility ability_of(const EngineNeighbours& neighbours) {
   return neighbours.port == nullptr ? inference::HandoffAbility() : neighbours.port->ability();
@@ -78,20 +71,21 @@ class EngineService final : public Engine, public Sleeper {
               .token_filters = config.token_filters,
               .handoff = ability_of(neighbours_)},
         events_(config.dp_rank),
-        loader_(config.adapters) {
-    if (vocabulary) {
-      grammars_ =
-          std::make_unique<GrammarCompiler>(std::move(vocabulary), clock, metrics, config.name);
-    }
+        preparation_(config.adapters,
+                     vocabulary ? std::make_unique<GrammarCompiler>(std::move(vocabulary), clock,
+                                                                    metrics, config.name)
+                                : nullptr,
+                     [this](PreparedRequest request) { put_prepared(std::move(request)); }) {
     const bool alone = runners.size() == 1;
     for (std::unique_ptr<ModelRunner>& runner : runners) {
-      ranks_.push_back(std::make_unique<Rank>(
-          config, std::move(runner), metrics,
-          alone ? config.name : fmt::format("{}.dp{}", config.name, ranks_.size())));
-      ranks_.back()->pass.dp_rank = config.dp_rank + static_cast<uint32_t>(ranks_.size() - 1);
-      make_lanes(*ranks_.back(), metrics);
+      const size_t index = ranks_.size();
+      ranks_.add(
+          std::make_unique<Rank>(config, std::move(runner), metrics,
+                                 alone ? config.name : fmt::format("{}.dp{}", config.name, index)));
+      ranks_[index].pass.dp_rank = config.dp_rank + static_cast<uint32_t>(index);
+      make_lanes(ranks_[index], metrics);
     }
-    load_ = sum(ranks_);
+    load_ = ranks_.load();
   }
   ~EngineService() override { stop(); }
   EngineService(const EngineService&) = delete;
@@ -118,18 +112,13 @@ class EngineService final : public Engine, public Sleeper {
   void run_loop();
   bool take_commands();
   void apply(Command& command);
-  void apply_submit(Submit& submit);
-  void put_prepared(Submit submit);
-  void submit_with_adapter(SessionId session, inference::EngineRequest request);
-  void submit_guided(Submit submit);
+  void apply_submit(PreparedRequest& submit);
+  void put_prepared(PreparedRequest submit);
   void step();
-  bool idle() const;
-  Rank& rank_for(const inference::EngineRequest& request);
   void publish();
   void offer_prompts();
   void commit(TimePoint begin);
   void tell_events();
-  void tell_idle();
   void wait_out(TimePoint begin, Duration pass);
   void deliver(std::vector<SessionOutput>& outputs);
   void fail_everything();
@@ -137,8 +126,6 @@ class EngineService final : public Engine, public Sleeper {
   void add(Rank& rank, TierLanes::Parked ready);
   void refuse(SessionId session, inference::RequestKey key, Error error);
   void collect_loads();
-  void offload();
-  TimePoint next_deadline() const;
   void tell_tier_news();
 
   void wake() STATOR_REQUIRES(mutex_);
@@ -148,7 +135,7 @@ class EngineService final : public Engine, public Sleeper {
   const EngineConfig config_;
   Clock& clock_;
   const EngineInfo info_;
-  std::vector<std::unique_ptr<Rank>> ranks_;
+  Ranks ranks_;
   std::vector<const StepPlan*> plans_;  // of the ranks, in a step
   std::vector<Command> commands_;
   bool reset_now_ = false;
@@ -175,9 +162,7 @@ class EngineService final : public Engine, public Sleeper {
   Sinks sinks_;
 
   EngineThread thread_;
-  // Null: no request has a grammar here. Last, as its thread uses the rest; so does the loader's.
-  std::unique_ptr<GrammarCompiler> grammars_;
-  AdapterLoader loader_;
+  RequestPreparation preparation_;  // last, as its threads use the rest
 };
 
 /// Between the rank and where else its blocks may come from, if there is such a place.
@@ -215,10 +200,7 @@ Status EngineService::start() {
 void EngineService::stop() {
   thread_.end(
       [this] {
-        loader_.stop();  // it may have the compiler go on
-        if (grammars_ != nullptr) {
-          grammars_->stop();
-        }
+        preparation_.stop();
         const MutexLock lock(mutex_);
         stopping_ = true;
         work_.notify_all();
@@ -256,8 +238,7 @@ Status EngineService::submit(SessionId session, inference::EngineRequest request
     return Error(Code::kInvalidArgument, fmt::format("dp_rank {}: this engine has {} (dp_size)",
                                                      *request.dp_rank, info_.dp_size));
   }
-  const bool loads = loader_.needs(request.lora_name);
-  const bool guided = grammars_ != nullptr && !request.structured_outputs.empty();
+  const bool prepares = preparation_.wants(request);
   {
     const MutexLock lock(mutex_);
     if (stopping_) {
@@ -272,24 +253,20 @@ Status EngineService::submit(SessionId session, inference::EngineRequest request
                                config_.waiting_max));
     }
     STATOR_CHECK(live_.add(session, request.key));
-    if (!guided && !loads) {
-      inbox_.emplace_back(Submit{session, std::move(request)});
+    if (!prepares) {
+      inbox_.emplace_back(PreparedRequest{session, std::move(request)});
       ++inbox_submits_;
       wake();
       return {};
     }
     ++preparing_;
   }
-  if (loads) {
-    submit_with_adapter(session, std::move(request));
-  } else {
-    submit_guided(Submit{session, std::move(request)});
-  }
+  preparation_.begin({session, std::move(request)});
   return {};
 }
 
 /// What was prepared elsewhere reaches the inbox, unless it was cancelled meanwhile.
-void EngineService::put_prepared(Submit submit) {
+void EngineService::put_prepared(PreparedRequest submit) {
   const MutexLock lock(mutex_);
   --preparing_;
   if (live_.contains(submit.session, submit.request.key)) {
@@ -297,36 +274,6 @@ void EngineService::put_prepared(Submit submit) {
     ++inbox_submits_;
     wake();
   }
-}
-
-/// The request goes on when its adapter was read.
-void EngineService::submit_with_adapter(SessionId session, inference::EngineRequest request) {
-  std::string name = request.lora_name;
-  auto shared =
-      std::make_shared<Submit>(Submit{session, std::move(request)});  // std::function copies
-  loader_.load(std::move(name), [this, shared](std::shared_ptr<const Adapter> adapter) {
-    if (adapter == nullptr) {
-      shared->grammar = Error(Code::kNotFound, fmt::format("adapter '{}' is not loaded here",
-                                                           shared->request.lora_name));
-    }
-    shared->adapter = std::move(adapter);
-    if (shared->grammar && grammars_ != nullptr && !shared->request.structured_outputs.empty()) {
-      submit_guided(std::move(*shared));
-    } else {
-      put_prepared(std::move(*shared));
-    }
-  });
-}
-
-/// The request goes on when its grammar is ready.
-void EngineService::submit_guided(Submit submit) {
-  std::string text = submit.request.structured_outputs;
-  auto shared = std::make_shared<Submit>(std::move(submit));  // std::function copies
-  grammars_->compile(std::move(text),
-                     [this, shared](Result<std::shared_ptr<guided::Grammar>> grammar) {
-                       shared->grammar = std::move(grammar);
-                       put_prepared(std::move(*shared));
-                     });
 }
 
 void EngineService::cancel(SessionId session, inference::RequestKey key) {
@@ -381,9 +328,9 @@ bool EngineService::take_commands() {
   {
     MutexLock lock(mutex_);
     sleeping_ = true;
-    while (!stopping_ && !reset_requested_ && !tier_news_ && inbox_.empty() && idle() &&
+    while (!stopping_ && !reset_requested_ && !tier_news_ && inbox_.empty() && ranks_.idle() &&
            (!asleep_ || kv_discarded_)) {
-      const TimePoint until = next_deadline();
+      const TimePoint until = ranks_.next_deadline();
       if (until == TimePoint::max()) {
         work_.wait(lock);
       } else if (const Duration left = until - clock_.now(); left > Duration::zero()) {
@@ -398,7 +345,8 @@ bool EngineService::take_commands() {
     go_on = !stopping_;
     commands_.swap(inbox_);
     load_.waiting += static_cast<uint32_t>(std::exchange(inbox_submits_, 0));
-    discard_now_ = asleep_ && !kv_discarded_ && inbox_.empty() && commands_.empty() && idle();
+    discard_now_ =
+        asleep_ && !kv_discarded_ && inbox_.empty() && commands_.empty() && ranks_.idle();
     kv_discarded_ = kv_discarded_ || discard_now_;
     reset_now_ = std::exchange(reset_requested_, false) || discard_now_;
   }
@@ -410,46 +358,34 @@ bool EngineService::take_commands() {
     std::vector<Command>().swap(
         commands_);  // thousands came at once: their room is not kept for the next burst
   }
-  for (size_t i = 0; reset_now_ && i < ranks_.size(); ++i) {
-    ranks_[i]->scheduler.reset_prefix_cache();
-    if (ranks_[i]->lanes != nullptr) {
-      ranks_[i]->lanes->forget();
-    }
+  if (reset_now_) {
+    ranks_.reset_prefix_cache();
   }
-  for (size_t i = 0; discard_now_ && i < ranks_.size(); ++i) {
-    ranks_[i]->runner->discard_kv();
+  if (discard_now_) {
+    ranks_.discard_kv();
   }
   collect_loads();
   return go_on;
 }
 
 void EngineService::apply(Command& command) {
-  if (auto* submit = std::get_if<Submit>(&command)) {
+  if (auto* submit = std::get_if<PreparedRequest>(&command)) {
     apply_submit(*submit);
   } else if (auto* cancel = std::get_if<Cancel>(&command)) {
-    for (const auto& rank : ranks_) {
-      if (rank->lanes == nullptr || !rank->lanes->cancel(cancel->session, cancel->key)) {
-        rank->scheduler.cancel(cancel->session, cancel->key);
-      }
-    }
+    ranks_.cancel(cancel->session, cancel->key);
     if (giver_ != nullptr) {
       giver_->cancel(cancel->session, cancel->key);
     }
   } else {
     const SessionId session = std::get<Close>(command).session;
-    for (const auto& rank : ranks_) {
-      rank->scheduler.cancel_session(session);
-      if (rank->lanes != nullptr) {
-        rank->lanes->cancel_session(session);
-      }
-    }
+    ranks_.cancel_session(session);
     if (giver_ != nullptr) {
       giver_->cancel_session(session);
     }
   }
 }
 
-void EngineService::apply_submit(Submit& submit) {
+void EngineService::apply_submit(PreparedRequest& submit) {
   auto guide = submit.grammar
                    ? make_guide(std::move(*submit.grammar), submit.request)
                    : Result<std::unique_ptr<guided::Guide>>(std::move(submit.grammar.error()));
@@ -463,7 +399,7 @@ void EngineService::apply_submit(Submit& submit) {
     giver_->accept({.session = ready.session, .request = ready.request.key}, ready.request,
                    owner_of(ready.request, config_.adapters.get(), config_.long_prompts));
   }
-  Rank& rank = rank_for(ready.request);
+  Rank& rank = ranks_.choose(ready.request);
   if (rank.lanes == nullptr || !rank.lanes->park(ready, clock_.now())) {
     add(rank, std::move(ready));
   }
@@ -499,41 +435,11 @@ void EngineService::collect_loads() {
   }
 }
 
-void EngineService::offload() {
-  for (const auto& rank : ranks_) {
-    if (rank->lanes != nullptr) {
-      rank->lanes->offload();
-    }
-  }
-}
-
-TimePoint EngineService::next_deadline() const {
-  TimePoint next = TimePoint::max();
-  for (const auto& rank : ranks_) {
-    next = rank->lanes == nullptr ? next : std::min(next, rank->lanes->next_deadline());
-  }
-  return next;
-}
-
 /// By threads of the lower tiers.
 void EngineService::tell_tier_news() {
   const MutexLock lock(mutex_);
   tier_news_ = true;
   wake();
-}
-
-bool EngineService::idle() const {
-  return std::ranges::all_of(ranks_, [](const auto& rank) { return rank->scheduler.idle(); });
-}
-
-Rank& EngineService::rank_for(const inference::EngineRequest& request) {
-  if (request.dp_rank) {
-    return *ranks_[*request.dp_rank];
-  }
-  return **std::ranges::min_element(ranks_, {}, [](const auto& rank) {
-    return rank->scheduler.running_count() + rank->scheduler.waiting_count() +
-           (rank->lanes == nullptr ? 0 : rank->lanes->parked());
-  });
 }
 
 void EngineService::step() {
@@ -561,9 +467,9 @@ void EngineService::step() {
   offer_prompts();
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (!plans_[i]->empty()) {
-      ranks_[i]->runner->run(plans_[i]->slices, ranks_[i]->sampled);
+      ranks_[i].runner->run(plans_[i]->slices, ranks_[i].sampled);
       if (giver_ != nullptr) {
-        giver_->stage(*plans_[i], *ranks_[i]->runner);
+        giver_->stage(*plans_[i], *ranks_[i].runner);
       }
     }
   }
@@ -572,9 +478,9 @@ void EngineService::step() {
     wait_out(begin, pass);
     commit(begin);
   }
-  offload();
+  ranks_.offload();
   tell_events();
-  tell_idle();
+  ranks_.report_idle(passes_);
 }
 
 /// Of prompts that begin to be computed for others: their answers' workers may be chosen now.
@@ -612,46 +518,15 @@ void EngineService::commit(TimePoint begin) {
   }
 }
 
-/// A rank that told of its passes tells when they are over.
-void EngineService::tell_idle() {
-  for (const auto& rank : ranks_) {
-    if (rank->pass.scheduled != PassWork() && rank->scheduler.idle()) {
-      rank->pass = {.dp_rank = rank->pass.dp_rank, .counter = rank->pass.counter + 1};
-      passes_.append(rank->pass);
-    }
-  }
-}
-
 void EngineService::tell_events() {
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    Scheduler& scheduler = ranks_[i]->scheduler;
-    const uint32_t dp_rank = config_.dp_rank + static_cast<uint32_t>(i);
-    std::vector<kv::KvEvent> told;
-    for (kv::KvEventData& data : scheduler.take_host_events()) {
-      told.push_back(
-          {.dp_rank = dp_rank, .tier = kv::StorageTier::kHostPinned, .data = std::move(data)});
-    }
-    for (kv::KvEventData& data : scheduler.take_events()) {
-      told.push_back({.dp_rank = dp_rank, .data = std::move(data)});
-    }
-    if (ranks_[i]->lanes != nullptr) {
-      for (kv::KvEvent& event : ranks_[i]->lanes->take_tier_events()) {
-        event.dp_rank = dp_rank;
-        told.push_back(std::move(event));
-      }
-    }
-    if (!told.empty()) {
-      events_.append(std::move(told));
-    }
+  if (std::vector<kv::KvEvent> events = ranks_.take_events(); !events.empty()) {
+    events_.append(std::move(events));
   }
 }
 
 void EngineService::publish() {
-  for (const auto& rank : ranks_) {
-    rank->metrics.update(rank->scheduler.load(), rank->scheduler);
-    warn_of_forged_blocks(*rank, config_.name);
-  }
-  const LoadReport load = sum(ranks_);
+  ranks_.report(config_.name);
+  const LoadReport load = ranks_.load();
   const MutexLock lock(mutex_);
   load_ = load;
 }
