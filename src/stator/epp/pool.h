@@ -209,7 +209,8 @@ class EndpointPool {
   Rewrites rewrites_ STATOR_GUARDED_BY(mutex_);
   std::shared_ptr<EndpointEvents> events_ STATOR_GUARDED_BY(mutex_);  // null: nobody listens
   size_t prefill_count_ STATOR_GUARDED_BY(mutex_) = 0;
-  std::atomic<uint32_t> mean_tokens_{512};  ///< of the prompts that came, the last ones most
+  std::atomic<bool> knows_adapters_{false};  ///< an endpoint has spoken of adapters
+  std::atomic<uint32_t> mean_tokens_{512};   ///< of the prompts that came, the last ones most
   bool synced_ STATOR_GUARDED_BY(mutex_) = false;
 };
 

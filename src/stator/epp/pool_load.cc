@@ -60,6 +60,9 @@ void EndpointPool::set_server_load(const std::string& address, std::optional<Ser
     id = found->second.id;
     ours = found->second.ours->load(std::memory_order_relaxed);
   }
+  if (load && load->adapters_max > 0) {
+    knows_adapters_.store(true, std::memory_order_relaxed);
+  }
   router::LoadLease foreign;
   if (load && load->waiting + load->running >= static_cast<double>(ours) + 1) {
     if (auto lease = router->book_for_replica(booking_of_others(id, *load, ours))) {
@@ -159,7 +162,7 @@ Result<std::vector<WorkerId>> EndpointPool::candidates(const PickRequest& reques
     return Error(Code::kOverloaded,
                  "all endpoints are saturated, and the request's priority is below 0");
   }
-  if (request.forced.empty()) {
+  if (request.forced.empty() && knows_adapters_.load(std::memory_order_relaxed)) {
     prefer_adapter(request.model, allowed, restricted);
   }
   return allowed;
