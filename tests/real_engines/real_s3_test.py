@@ -25,13 +25,8 @@ class RealS3(unittest.TestCase):
         first = self.serve()
         said_first = [said(ask(first.http, prompt)) for prompt in PROMPTS]
         blocks = lambda: first.http.metric("stator_kv_offload_blocks_total", tier="object", result="ok")  # noqa: E731
-        before = -1.0
-
-        def still() -> bool:
-            nonlocal before
-            last, before = before, blocks()
-            return before > 0 and last == before
-        eventually(still, "blocks in the bucket")
+        computed = lambda: first.http.metric("stator_kv_registrations_total", tier="device")  # noqa: E731
+        eventually(lambda: blocks() >= computed() > 0, "all blocks in the bucket")
         first.close()
 
         second = self.serve()
