@@ -54,7 +54,7 @@ void add_tokens(PoolReader& r, const Path& path, std::vector<PoolInput>& out) {
 void add_document(PoolReader& r, const Path& path, std::vector<PoolInput>& out) {
   bool found = false;
   r.in.object(path, [&](std::string_view key, const Path& member) {
-    if (key == "text") {
+    if (key == "text" && r.in.peek() != json::Kind::kNull) {
       found = true;
       add_text(r, member, out);
     } else {
@@ -543,6 +543,10 @@ bool has_queries(PoolKind kind) {
 
 void check_texts(PoolReader& r) {
   const PoolKind kind = r.call.kind;
+  const PoolFieldNames names = field_names(kind);
+  if (r.inputs_seen && r.call.inputs.empty()) {
+    r.in.violation(Path(names.inputs), "must not be empty");
+  }
   const bool has_chat = !r.chat.chat.messages_json.empty();
   if (may_be_chat(kind)) {
     if (r.inputs_seen == has_chat) {
@@ -552,9 +556,10 @@ void check_texts(PoolReader& r) {
     return;
   }
   const bool ranks = kind == PoolKind::kRerank;
-  const PoolFieldNames names = field_names(kind);
   if (has_queries(kind) && !r.queries_seen) {
     r.in.violation(Path(names.queries), "is required", Rank::kRequired);
+  } else if (has_queries(kind) && r.call.queries.empty()) {
+    r.in.violation(Path(names.queries), "must not be empty");
   }
   if (!r.inputs_seen) {
     r.in.violation(Path(names.inputs), "is required", Rank::kRequired);

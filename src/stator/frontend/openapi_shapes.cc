@@ -477,8 +477,8 @@ constexpr auto kShapes = std::to_array<Shape>({
 "required":["type","text"]})"},
     {"TgiRequest",
      R"({"type":"object","properties":{"inputs":{"type":"string","minLength":1},"parameters":{"type":
-["object","null"]},"stream":{"type":["boolean","null"]},"model":{"type":"string","minLength":1,
-"pattern":"\\S"}},"required":["inputs"]})"},
+["object","null"]},"stream":{"type":["boolean","null"]},"model":{"type":["string",
+"null"]}},"required":["inputs"]})"},
     {"TgiText",
      R"({"type":"object","properties":{"generated_text":{"type":"string"},"details":{"type":
 "object"}},"required":["generated_text"]})"},

@@ -97,6 +97,11 @@ TEST(PoolRequest, ReadsRerankersDocuments) {
   EXPECT_EQ(blamed(PoolKind::kRerank, R"({"model":"m","query":"q","documents":[]})"), "documents");
   EXPECT_EQ(blamed(PoolKind::kRerank, R"({"model":"m","query":"q","documents":[{"x":1}]})"),
             "documents[0]");
+  EXPECT_EQ(blamed(PoolKind::kRerank, R"({"model":"m","query":"q","texts":[{"text":null}]})"),
+            "texts[0]");
+  EXPECT_EQ(blamed(PoolKind::kRerank, R"({"model":"m","query":{"text":null},"texts":["a"]})"),
+            "query");
+  EXPECT_EQ(blamed(PoolKind::kCohereEmbed, R"({"model":"m","inputs":[]})"), "texts");
 }
 
 TEST(PoolRequest, ScoresOneToOneOneToManyAndManyToMany) {
