@@ -4,32 +4,26 @@
 #include <algorithm>
 #include <string>
 
+#include "stator/app/cluster_client.h"
 #include "stator/app/option_number.h"
 #include "stator/app/planner_file.h"
 #include "stator/app/planner_process.h"
 
 namespace stator::app {
-namespace {
-
-std::string option(const Invocation& invocation, std::string_view flag) {
-  const auto found = invocation.options.find(flag);
-  return found == invocation.options.end() ? std::string() : found->second;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Result<planner::PlannerConfig> read_planner_config(const Invocation& invocation,
                                                    const EngineLimits& limits,
                                                    planner::PlannerConfig c) {
-  const std::string file = option(invocation, "--planner-config");
+  const std::string file = option_of(invocation, "--planner-config", "");
   if (!file.empty()) {
     STATOR_CHECK(read_planner_file(file, c));
   }
-  const std::string policy = option(invocation, "--policy");
+  const std::string policy = option_of(invocation, "--policy", "");
   if (!policy.empty()) {
     STATOR_CHECK(planner::parse_policy(policy, c), "--policy");
   }
-  const std::string target = option(invocation, "--optimization-target");
+  const std::string target = option_of(invocation, "--optimization-target", "");
   if (!target.empty()) {
     STATOR_TRY(c.target, planner::find_target(target), "--optimization-target");
   }
@@ -56,7 +50,7 @@ Result<planner::PlannerConfig> read_planner_config(const Invocation& invocation,
   STATOR_CHECK(read_number(invocation, "--miss-price", 0.0, 1e9, c.miss_price));
   STATOR_CHECK(read_number(invocation, "--spend-limit", 0.0, 10.0, c.spend_limit));
   STATOR_CHECK(read_number<uint64_t>(invocation, "--seed", 0, UINT64_MAX, c.seed));
-  const std::string predictor = option(invocation, "--predictor");
+  const std::string predictor = option_of(invocation, "--predictor", "");
   if (!predictor.empty()) {
     STATOR_CHECK(planner::choose_predictor(predictor, c.predictor), "--predictor");
   }

@@ -16,13 +16,8 @@ namespace {
 
 constexpr std::string_view kDefaultUrl = "http://127.0.0.1:8000";
 
-std::string option(const Invocation& invocation, std::string_view flag, std::string_view fallback) {
-  const auto it = invocation.options.find(flag);
-  return it == invocation.options.end() ? std::string(fallback) : it->second;
-}
-
 std::string server_url(const Invocation& invocation) {
-  std::string url = option(invocation, "--url", kDefaultUrl);
+  std::string url = option_of(invocation, "--url", kDefaultUrl);
   while (url.ends_with('/')) {
     url.pop_back();
   }
@@ -118,11 +113,12 @@ Status ask(const Invocation& invocation, const std::string& url, const std::stri
            json::Value& messages) {
   json::Value request{{"model", model}, {"messages", messages}, {"stream", true}};
   if (invocation.options.contains("--temperature")) {
-    request["temperature"] = std::strtod(option(invocation, "--temperature", "").c_str(), nullptr);
+    request["temperature"] =
+        std::strtod(option_of(invocation, "--temperature", "").c_str(), nullptr);
   }
   if (invocation.options.contains("--max-tokens")) {
     request["max_tokens"] =
-        std::strtoll(option(invocation, "--max-tokens", "").c_str(), nullptr, 10);
+        std::strtoll(option_of(invocation, "--max-tokens", "").c_str(), nullptr, 10);
   }
   ChatPrinter printer;
   net::HttpClientRequest call;
@@ -153,14 +149,14 @@ Status ask(const Invocation& invocation, const std::string& url, const std::stri
 
 Status run_chat(Invocation& invocation) {
   const std::string url = server_url(invocation);
-  std::string model = option(invocation, "--model", "");
+  std::string model = option_of(invocation, "--model", "");
   if (model.empty()) {
     STATOR_TRY(const auto headers, read_credentials(invocation));
     STATOR_TRY(model, only_model(url, headers));
   }
   json::Value messages = json::Value::array();
   if (invocation.options.contains("--system")) {
-    messages.push_back({{"role", "system"}, {"content", option(invocation, "--system", "")}});
+    messages.push_back({{"role", "system"}, {"content", option_of(invocation, "--system", "")}});
   }
   const bool interactive = app::stdin_is_terminal();
   if (interactive) {

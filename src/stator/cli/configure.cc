@@ -30,11 +30,6 @@ namespace {
 
 constexpr uint64_t kCsvBytesMax = 1ULL << 30;
 
-std::string option(const Invocation& invocation, std::string_view flag) {
-  const auto found = invocation.options.find(flag);
-  return found == invocation.options.end() ? std::string() : found->second;
-}
-
 json::Value to_json(const perf::PassParts& parts) {
   json::Value out = json::Value::array();
   for (const double part : parts) {
@@ -111,7 +106,7 @@ void print_csv(const configurator::CsvTable& table,
 }
 
 Status run_estimate(const Invocation& invocation) {
-  const std::string path = option(invocation, "--csv");
+  const std::string path = option_of(invocation, "--csv", "");
   if (path.empty()) {
     return Error(
         Code::kInvalidArgument,
@@ -125,7 +120,7 @@ Status run_estimate(const Invocation& invocation) {
   }
   STATOR_TRY(const configurator::CsvTable table, configurator::parse_csv(text), path);
   STATOR_CHECK(configurator::check_columns(table), path);
-  const std::string folder = option(invocation, "--database");
+  const std::string folder = option_of(invocation, "--database", "");
   std::map<std::string, std::shared_ptr<const perf::OperatorDatabase>> databases;
   std::vector<std::string> absent;
   const configurator::FindDatabase find = [&](const perf::EngineSpec& spec) {
@@ -186,14 +181,14 @@ std::string_view precision_of(const perf::ModelConfig& model, std::string_view p
 Status read_precisions(const Invocation& invocation, const std::string& path,
                        configurator::Goal& goal) {
   const std::string_view own = precision_of(goal.engine.model, path);
-  if (!perf::find_quant(own) && option(invocation, "--quantization").empty()) {
+  if (!perf::find_quant(own) && option_of(invocation, "--quantization", "").empty()) {
     return Error(Code::kInvalidArgument,
                  fmt::format("--model: quantization_config.quant_method '{}' is not modelled: give "
                              "--quantization",
                              own));
   }
   const auto choose = [&](std::string_view flag, std::string_view fallback) {
-    const std::string text = option(invocation, flag);
+    const std::string text = option_of(invocation, flag, "");
     return text.empty() ? std::string(fallback) : text;
   };
   const std::string weights =
@@ -237,18 +232,19 @@ Status read_trace(const std::string& path, configurator::Goal& goal) {
 Result<configurator::Goal> read_goal(const Invocation& invocation) {
   configurator::Goal goal;
   for (const std::string_view flag : {"--model", "--system"}) {
-    if (option(invocation, flag).empty()) {
+    if (option_of(invocation, flag, "").empty()) {
       return Error(Code::kInvalidArgument, fmt::format("configure needs {}", flag));
     }
   }
-  const std::string model = option(invocation, "--model");
+  const std::string model = option_of(invocation, "--model", "");
   STATOR_TRY(goal.engine.model, perf::read_model_config(model), "--model");
-  STATOR_TRY(goal.engine.system, perf::find_system(option(invocation, "--system")), "--system");
-  const std::string backend = option(invocation, "--backend");
+  STATOR_TRY(goal.engine.system, perf::find_system(option_of(invocation, "--system", "")),
+             "--system");
+  const std::string backend = option_of(invocation, "--backend", "");
   STATOR_TRY(goal.engine.backend, perf::find_backend(backend.empty() ? "vllm" : backend),
              "--backend");
   STATOR_CHECK(read_precisions(invocation, model, goal));
-  const std::string trace = option(invocation, "--trace");
+  const std::string trace = option_of(invocation, "--trace", "");
   if (!trace.empty()) {
     STATOR_CHECK(read_trace(trace, goal));
   }
@@ -263,7 +259,7 @@ Result<configurator::Goal> read_goal(const Invocation& invocation) {
   if (goal.work.cached_tokens >= goal.work.input_tokens) {
     return Error(Code::kInvalidArgument, "--prefix must be less than --isl");
   }
-  const std::string database = option(invocation, "--database");
+  const std::string database = option_of(invocation, "--database", "");
   if (!database.empty()) {
     STATOR_TRY(goal.database, perf::OperatorDatabase::read(database, goal.engine), "--database");
   }
@@ -274,7 +270,7 @@ Result<configurator::Goal> read_goal(const Invocation& invocation) {
 Status add_simulations(const Invocation& invocation, const configurator::Goal& goal,
                        const configurator::SearchResult& result, json::Value& shown,
                        std::string& table) {
-  const std::string trace = option(invocation, "--trace");
+  const std::string trace = option_of(invocation, "--trace", "");
   if (trace.empty() || result.best.empty()) {
     return {};
   }
@@ -297,7 +293,7 @@ Status add_simulations(const Invocation& invocation, const configurator::Goal& g
 
 /// --database-file: what was read of --database, as one file that later runs map.
 Status write_database(const Invocation& invocation, const configurator::Goal& goal) {
-  const std::string path = option(invocation, "--database-file");
+  const std::string path = option_of(invocation, "--database-file", "");
   if (path.empty()) {
     return {};
   }
@@ -314,13 +310,13 @@ Status write_database(const Invocation& invocation, const configurator::Goal& go
 
 Status write_outputs(const Invocation& invocation, const configurator::Goal& goal,
                      const configurator::SearchResult& result, double elapsed_ms) {
-  const std::string html = option(invocation, "--html");
+  const std::string html = option_of(invocation, "--html", "");
   if (!html.empty()) {
     STATOR_TRY(OutputFile file, OutputFile::open(html), "--html");
     file.write(configurator::render_html(goal, result, elapsed_ms));
     STATOR_CHECK(file.close(), "--html");
   }
-  const std::string folder = option(invocation, "--output");
+  const std::string folder = option_of(invocation, "--output", "");
   if (folder.empty()) {
     return {};
   }
@@ -330,7 +326,8 @@ Status write_outputs(const Invocation& invocation, const configurator::Goal& goa
   }
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
-  auto files = configurator::render_files(goal, result.best.front(), option(invocation, "--model"));
+  auto files =
+      configurator::render_files(goal, result.best.front(), option_of(invocation, "--model", ""));
   files.emplace_back("report.html", configurator::render_html(goal, result, elapsed_ms));
   files.emplace_back("result.json",
                      json::to_pretty_text(configurator::to_json(goal, result, elapsed_ms)) + "\n");

@@ -28,11 +28,6 @@ constexpr std::string_view kExportMagic = "STKVEXP1";
 constexpr size_t kTopShown = 20;
 constexpr size_t kProgressEvery = 1000;
 
-std::string option(const Invocation& invocation, std::string_view flag) {
-  const auto found = invocation.options.find(flag);
-  return found == invocation.options.end() ? std::string() : found->second;
-}
-
 bool wants_json(const Invocation& invocation) {
   return invocation.options.contains("--json");
 }
@@ -234,7 +229,7 @@ json::Value header_json(const storage::BlockHeader& header) {
 
 /// The record of one block: its name, header and whether its bytes are whole.
 Status inspect_folder(const Invocation& invocation, const std::string& dir) {
-  const std::string wanted = option(invocation, "--block");
+  const std::string wanted = option_of(invocation, "--block", "");
   const auto lineage = kv::LineageHash::parse(wanted);
   if (!lineage) {
     return Error(
@@ -283,7 +278,7 @@ Status import_folder(const Invocation& invocation, const std::string& dir,
     return Error(Code::kInvalidArgument, fmt::format("{} is no export of `stator kv`", file));
   }
   uint64_t bytes = 0;
-  if (const std::string text = option(invocation, "--bytes"); !text.empty()) {
+  if (const std::string text = option_of(invocation, "--bytes", ""); !text.empty()) {
     STATOR_TRY(bytes, parse_bytes(text));
   }
   SystemClock clock;
@@ -335,7 +330,7 @@ Status import_folder(const Invocation& invocation, const std::string& dir,
 }
 
 Status drop_folder(const Invocation& invocation, const std::string& dir) {
-  const std::string wanted = option(invocation, "--block");
+  const std::string wanted = option_of(invocation, "--block", "");
   const auto head = kv::LineageHash::parse(wanted);
   if (!wanted.empty() && !head) {
     return Error(Code::kInvalidArgument,
@@ -407,7 +402,7 @@ Result<std::string> folder_of(const Invocation& invocation, const std::string& u
 
 Status run_on_folder(const Invocation& invocation, const std::string& what,
                      const std::string& dir) {
-  const std::string file = option(invocation, "--file");
+  const std::string file = option_of(invocation, "--file", "");
   if ((what == "export" || what == "import") && file.empty()) {
     return Error(Code::kInvalidArgument, fmt::format("stator kv {} needs --file FILE", what));
   }
@@ -448,9 +443,9 @@ Status run_kv(Invocation& invocation) {
         fmt::format("stator kv {}: WHAT is ls, inspect, verify, top, export, import, drop or hold",
                     what));
   }
-  std::string dir = option(invocation, "--dir");
+  std::string dir = option_of(invocation, "--dir", "");
   if (dir.empty()) {
-    const std::string url = option(invocation, "--url");
+    const std::string url = option_of(invocation, "--url", "");
     const std::string from = url.empty() ? "http://127.0.0.1:8000" : url;
     if (what == "ls") {
       return list_server(invocation, from);

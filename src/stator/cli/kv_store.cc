@@ -35,11 +35,6 @@ constexpr size_t kNamesMax = 65'536;
 constexpr uint64_t kHostBytesDefault = uint64_t{1} << 30;
 constexpr uint64_t kDirBytesDefault = uint64_t{10} << 30;
 
-std::string option(const Invocation& invocation, std::string_view flag, std::string fallback) {
-  const auto found = invocation.options.find(flag);
-  return found == invocation.options.end() ? std::move(fallback) : found->second;
-}
-
 struct Answer {
   int status = 200;
   std::string_view type = kJson;
@@ -122,7 +117,7 @@ Result<Address> parse_address(std::string_view text) {
 /// Where engines reach the store.
 Result<std::string> advertised(const Invocation& invocation, const std::string& host,
                                uint16_t port) {
-  std::string given = option(invocation, "--advertise", "");
+  std::string given = option_of(invocation, "--advertise", "");
   if (!given.empty()) {
     return given;
   }
@@ -138,7 +133,7 @@ Result<std::string> advertised(const Invocation& invocation, const std::string& 
 Result<std::unique_ptr<connectors::LmcacheServer>> open_lmcache(const Invocation& invocation,
                                                                 storage::CacheService& cache,
                                                                 Metrics& metrics) {
-  const std::string text = option(invocation, "--lmcache-listen", "");
+  const std::string text = option_of(invocation, "--lmcache-listen", "");
   if (text.empty()) {
     return std::unique_ptr<connectors::LmcacheServer>();
   }
@@ -276,12 +271,12 @@ Status run_store(Invocation& invocation) {
   app::add_process_metrics(metrics);
   Signals signals;
   storage::CacheServiceOptions options{.host_bytes = kHostBytesDefault,
-                                       .folder = option(invocation, "--dir", ""),
+                                       .folder = option_of(invocation, "--dir", ""),
                                        .folder_bytes = kDirBytesDefault};
-  if (const std::string text = option(invocation, "--host-bytes", ""); !text.empty()) {
+  if (const std::string text = option_of(invocation, "--host-bytes", ""); !text.empty()) {
     STATOR_TRY(options.host_bytes, parse_bytes(text), "--host-bytes");
   }
-  if (const std::string text = option(invocation, "--dir-bytes", ""); !text.empty()) {
+  if (const std::string text = option_of(invocation, "--dir-bytes", ""); !text.empty()) {
     STATOR_TRY(options.folder_bytes, parse_bytes(text), "--dir-bytes");
   }
   app::KvSettings budget;
@@ -289,8 +284,8 @@ Status run_store(Invocation& invocation) {
   budget.disk = options.folder;
   budget.disk_bytes = options.folder.empty() ? 0 : options.folder_bytes;
   STATOR_CHECK(app::check_budgets(budget, 1, 0));
-  STATOR_TRY(const Address address, parse_address(option(invocation, "--listen", "127.0.0.1:8095")),
-             "--listen");
+  STATOR_TRY(const Address address,
+             parse_address(option_of(invocation, "--listen", "127.0.0.1:8095")), "--listen");
   storage::CacheService cache(options, clock, metrics);
   cache.recover();
   StoreServer server(cache, clock, metrics);

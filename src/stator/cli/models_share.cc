@@ -28,31 +28,28 @@ using weights::PeerSource;
 
 constexpr uint64_t kAlignment = 4096;
 
-std::string option(const Invocation& invocation, std::string_view flag) {
-  const auto found = invocation.options.find(flag);
-  return found == invocation.options.end() ? std::string() : found->second;
-}
-
 weights::SourceIdentity identity_of(const Invocation& invocation, const std::string& model) {
-  return {
-      .kind = "files", .model = model, .revision = option(invocation, "--revision"), .extra = {}};
+  return {.kind = "files",
+          .model = model,
+          .revision = option_of(invocation, "--revision", ""),
+          .extra = {}};
 }
 
 PeerSource::Options source_options(const Invocation& invocation) {
-  std::string name = option(invocation, "--name");
+  std::string name = option_of(invocation, "--name", "");
   std::string host(256, '\0');
   if (name.empty() && ::gethostname(host.data(), host.size() - 1) == 0) {
     name = fmt::format("{}-{}", host.c_str(), ::getpid());
   }
   PeerSource::Options out{.name = std::move(name), .accelerator = {}};
-  if (const std::string address = option(invocation, "--listen-host"); !address.empty()) {
+  if (const std::string address = option_of(invocation, "--listen-host", ""); !address.empty()) {
     out.listen_host = address;
   }
   return out;
 }
 
 Result<std::unique_ptr<transfer::MetadataPlace>> open_place(const Invocation& invocation) {
-  const std::string place = option(invocation, "--place");
+  const std::string place = option_of(invocation, "--place", "");
   if (place.empty()) {
     return Error(Code::kInvalidArgument,
                  "--place says where sources are found: file:///FOLDER or etcd://HOST:PORT");
@@ -141,7 +138,7 @@ Status share_until_signal(PeerSource& source, transfer::MetadataPlace& place,
 
 Status share_model(const Invocation& invocation, const std::string& folder) {
   STATOR_TRY(const auto place, open_place(invocation));
-  std::string model = option(invocation, "--model");
+  std::string model = option_of(invocation, "--model", "");
   if (model.empty()) {
     model = fs::path(folder).lexically_normal().filename().string();
   }
@@ -157,7 +154,7 @@ Status share_model(const Invocation& invocation, const std::string& folder) {
 
 Status fetch_model(const Invocation& invocation, const std::string& model) {
   STATOR_TRY(const auto place, open_place(invocation));
-  const std::string into = option(invocation, "--into");
+  const std::string into = option_of(invocation, "--into", "");
   if (into.empty()) {
     return Error(Code::kInvalidArgument, "stator models fetch needs --into FOLDER");
   }

@@ -25,11 +25,6 @@
 namespace stator::cli {
 namespace {
 
-std::string option(const Invocation& invocation, std::string_view flag) {
-  const auto found = invocation.options.find(flag);
-  return found == invocation.options.end() ? std::string() : found->second;
-}
-
 /// What the options say, of engines as the simulation has them.
 Result<planner::PlannerConfig> read_config(const Invocation& invocation,
                                            const simulator::SimConfig& engine) {
@@ -44,10 +39,10 @@ Result<planner::PlannerConfig> read_config(const Invocation& invocation,
 std::string warm_up_trace(const Invocation& invocation) {
   app::PlannerFileFacts facts;
   planner::PlannerConfig unused;
-  if (const std::string file = option(invocation, "--planner-config"); !file.empty()) {
+  if (const std::string file = option_of(invocation, "--planner-config", ""); !file.empty()) {
     app::read_planner_file(file, unused, &facts).ignore("it was read before");
   }
-  const std::string trace = option(invocation, "--warmup-trace");
+  const std::string trace = option_of(invocation, "--warmup-trace", "");
   return trace.empty() ? facts.warmup_trace : trace;
 }
 
@@ -92,7 +87,7 @@ Status write_file(const std::string& path, std::string_view flag, std::string_vi
 
 Result<DryRunPlan> read_plan(const Invocation& invocation) {
   DryRunPlan plan;
-  plan.trace = option(invocation, "--dry-run");
+  plan.trace = option_of(invocation, "--dry-run", "");
   plan.sim.config.sort = true;
   plan.sim.router.mode = "kv";
   STATOR_CHECK(
@@ -102,7 +97,7 @@ Result<DryRunPlan> read_plan(const Invocation& invocation) {
   STATOR_CHECK(
       read_number<uint32_t>(invocation, "--kv-blocks", 1, 1U << 30, plan.sim.config.blocks));
   STATOR_CHECK(read_number<uint32_t>(invocation, "--workers", 0, 4096, plan.workers));
-  const std::string timing = option(invocation, "--timing");
+  const std::string timing = option_of(invocation, "--timing", "");
   plan.sim.config.sim.timing = timing.empty() ? plan.sim.config.sim.timing : timing;
   STATOR_TRY(plan.planner, read_config(invocation, plan.sim.config));
   STATOR_CHECK(warm_up(warm_up_trace(invocation), plan.sim.config.arrival_speedup, plan.planner));
@@ -121,8 +116,8 @@ Status run_dry_run(const Invocation& invocation) {
   std::vector<planner::DryRunResult> results;
   STATOR_TRY(auto first, run_one(plan, *timing, plan.planner), "--dry-run");
   results.push_back(std::move(first));
-  std::string compare = option(invocation, "--compare");
-  const std::string html = option(invocation, "--report-html");
+  std::string compare = option_of(invocation, "--compare", "");
+  const std::string html = option_of(invocation, "--report-html", "");
   if (compare.empty() && !html.empty() && results.front().policy != "reference") {
     compare = "reference";
   }
@@ -134,11 +129,12 @@ Status run_dry_run(const Invocation& invocation) {
     STATOR_TRY(auto result, run_one(plan, *timing, other), "--compare");
     results.push_back(std::move(result));
   }
-  STATOR_CHECK(write_file(option(invocation, "--report-json"), "--report-json",
+  STATOR_CHECK(write_file(option_of(invocation, "--report-json", ""), "--report-json",
                           planner::render_json(plan.planner, results)));
   STATOR_CHECK(write_file(html, "--report-html", planner::render_html(plan.planner, results)));
-  STATOR_CHECK(write_file(option(invocation, "--journal"), "--journal", results.front().journal));
-  if (option(invocation, "--report-json") != "-" && html != "-") {
+  STATOR_CHECK(
+      write_file(option_of(invocation, "--journal", ""), "--journal", results.front().journal));
+  if (option_of(invocation, "--report-json", "") != "-" && html != "-") {
     print(invocation.options.contains("--json") ? planner::render_json(plan.planner, results)
                                                 : planner::render_table(results));
   }
@@ -153,15 +149,15 @@ Status run_replay(const Invocation& invocation) {
   STATOR_TRY(planner::PlannerConfig config, read_config(invocation, engine));
   STATOR_CHECK(read_number(invocation, "--arrival-speedup", 1e-6, 1e6, engine.arrival_speedup));
   STATOR_CHECK(warm_up(warm_up_trace(invocation), engine.arrival_speedup, config));
-  STATOR_TRY(const std::string lines, io::read_file(option(invocation, "--replay"), 1ULL << 30),
-             "--replay");
+  STATOR_TRY(const std::string lines,
+             io::read_file(option_of(invocation, "--replay", ""), 1ULL << 30), "--replay");
   if (!invocation.options.contains("--spend-limit")) {
     // `stator serve --planner` has another default: a live journal says it first.
     const auto head = json::parse(std::string_view(lines).substr(0, lines.find('\n')));
     config.spend_limit = head ? head->at("spend_limit").as_double().value_or(config.spend_limit)
                               : config.spend_limit;
   }
-  const std::string spec = option(invocation, "--timing");
+  const std::string spec = option_of(invocation, "--timing", "");
   STATOR_TRY(const auto timing,
              perf::make_timing(spec.empty() ? "polynomial" : spec, engine.sim.linear));
   perf::CalibratedTiming learned(*timing);  // as it was at each tick

@@ -56,11 +56,6 @@ struct ServiceSettings {
   services::ReplayCacheConfig replay;
 };
 
-std::string option(const Invocation& invocation, std::string_view flag, std::string_view fallback) {
-  const auto it = invocation.options.find(flag);
-  return it == invocation.options.end() ? std::string(fallback) : it->second;
-}
-
 Result<uint64_t> number(std::string_view text, std::string_view what, uint64_t max) {
   uint64_t value = 0;
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -91,7 +86,7 @@ std::vector<std::string> split(std::string_view text) {
 }
 
 Result<Service> chosen_service(const Invocation& invocation) {
-  const std::string named = option(invocation, "--service", "");
+  const std::string named = option_of(invocation, "--service", "");
   std::vector<Service> chosen;
   constexpr std::array<std::pair<std::string_view, Service>, 3> kNames = {
       {{"indexer", Service::kIndexer}, {"slots", Service::kSlots}, {"select", Service::kSelect}}};
@@ -145,23 +140,23 @@ Result<ServiceSettings> read_settings(const Invocation& invocation) {
              number_option(invocation, "--selection-cache-max-bytes", 256ULL << 20, 1ULL << 40));
   STATOR_TRY(const uint64_t ttl,
              number_option(invocation, "--selection-cache-ttl-secs", 120, 1 << 20));
-  STATOR_TRY(settings.workers, parse_workers(option(invocation, "--workers", "")));
+  STATOR_TRY(settings.workers, parse_workers(option_of(invocation, "--workers", "")));
   if (threads == 0 || block_size == 0) {
     return Error(Code::kInvalidArgument, "--threads and --block-size must be at least 1");
   }
-  settings.host = option(invocation, "--host", "127.0.0.1");
+  settings.host = option_of(invocation, "--host", "127.0.0.1");
   settings.port = static_cast<uint16_t>(port);
   settings.threads = static_cast<uint32_t>(threads);
   settings.block_size = static_cast<uint32_t>(block_size);
-  settings.partition = {option(invocation, "--model-name", "default"),
-                        option(invocation, "--routing-group", "default")};
+  settings.partition = {option_of(invocation, "--model-name", "default"),
+                        option_of(invocation, "--routing-group", "default")};
   const bool is_select = settings.service == Service::kSelect;
-  settings.peers = split(option(invocation, is_select ? "--indexer-peers" : "--peers", ""));
+  settings.peers = split(option_of(invocation, is_select ? "--indexer-peers" : "--peers", ""));
   settings.api = {.metrics_prefix = kPrefixes[row],
                   .access_log = invocation.options.contains("--access-log"),
-                  .trace_id_header = option(invocation, "--trace-id-header", "x-trace-id")};
+                  .trace_id_header = option_of(invocation, "--trace-id-header", "x-trace-id")};
   STATOR_TRY(settings.tls, invocation.settings.rpc.tls());
-  settings.replica_peers = split(option(invocation, "--replica-sync-peers", ""));
+  settings.replica_peers = split(option_of(invocation, "--replica-sync-peers", ""));
   if (invocation.options.contains("--replica-sync-port") || !settings.replica_peers.empty()) {
     STATOR_TRY(const uint64_t sync_port,
                number_option(invocation, "--replica-sync-port", 0, 65535));

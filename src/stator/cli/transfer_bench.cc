@@ -534,13 +534,8 @@ json::Value as_json(const Row& row) {
   return out;
 }
 
-std::string option(const Invocation& invocation, std::string_view flag, std::string fallback) {
-  const auto found = invocation.options.find(flag);
-  return found == invocation.options.end() ? std::move(fallback) : found->second;
-}
-
 Status read_number(const Invocation& invocation, std::string_view flag, uint64_t& out) {
-  const std::string text = option(invocation, flag, "");
+  const std::string text = option_of(invocation, flag, "");
   if (!text.empty()) {
     STATOR_TRY(out, parse_bytes(text), flag);
     if (out == 0) {
@@ -552,7 +547,7 @@ Status read_number(const Invocation& invocation, std::string_view flag, uint64_t
 
 Result<Plan> read_plan(const Invocation& invocation) {
   Plan plan;
-  plan.backend = option(invocation, "--backend", plan.backend);
+  plan.backend = option_of(invocation, "--backend", plan.backend);
   const std::vector<std::string> types = Agent::backend_types();
   if (std::ranges::find(types, plan.backend) == types.end() || plan.backend == "cuda") {
     return Error(Code::kInvalidArgument,
@@ -560,12 +555,12 @@ Result<Plan> read_plan(const Invocation& invocation) {
                              "STATOR_TRANSFER_PLUGIN_DIR",
                              plan.backend));
   }
-  const std::string op = option(invocation, "--op", "write");
+  const std::string op = option_of(invocation, "--op", "write");
   if (op != "read" && op != "write" && op != "READ" && op != "WRITE") {
     return Error(Code::kInvalidArgument, "--op: read or write");
   }
   plan.op = op == "read" || op == "READ" ? Op::kRead : Op::kWrite;
-  plan.scheme = option(invocation, "--scheme", plan.scheme);
+  plan.scheme = option_of(invocation, "--scheme", plan.scheme);
   std::erase(plan.scheme, '-');
   constexpr std::array<std::string_view, 4> kSchemes = {"pairwise", "manytoone", "onetomany", "tp"};
   if (std::ranges::find(kSchemes, plan.scheme) == kSchemes.end()) {
@@ -581,7 +576,7 @@ Result<Plan> read_plan(const Invocation& invocation) {
   }
   plan.agents = static_cast<uint32_t>(agents);
   plan.processes = invocation.options.contains("--processes");
-  plan.folder = option(invocation, "--dir", plan.folder);
+  plan.folder = option_of(invocation, "--dir", plan.folder);
   plan.check = invocation.options.contains("--check");
   plan.direct = invocation.options.contains("--direct");
   STATOR_CHECK(read_number(invocation, "--min-size", plan.size_min));
@@ -596,7 +591,7 @@ Result<Plan> read_plan(const Invocation& invocation) {
                  fmt::format("--depth: at most {}; --threads: at most {}", kDepthMax, kAgentsMax));
   }
   plan.random = invocation.options.contains("--random");
-  plan.mode = option(invocation, "--mode", plan.mode);
+  plan.mode = option_of(invocation, "--mode", plan.mode);
   constexpr std::array<std::string_view, 4> kModes = {"recreate", "prepared", "repost",
                                                       "reregister"};
   if (std::ranges::find(kModes, plan.mode) == kModes.end()) {
@@ -604,7 +599,7 @@ Result<Plan> read_plan(const Invocation& invocation) {
         Code::kInvalidArgument,
         fmt::format("--mode {}: it is recreate, prepared, repost or reregister", plan.mode));
   }
-  const std::string params = option(invocation, "--params", "");
+  const std::string params = option_of(invocation, "--params", "");
   for (std::string_view rest = params; !rest.empty();) {
     const std::string_view one = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), one.size() + 1));

@@ -6,20 +6,11 @@
 #include <algorithm>
 #include <iterator>
 #include <utility>
-#include <variant>
+
+#include "stator/kv_events/event_envelope.h"
 
 namespace stator::kv_events {
 namespace {
-
-size_t block_count(const kv::KvEvent& event) {
-  if (const auto* stored = std::get_if<kv::BlocksStored>(&event.data)) {
-    return stored->blocks.size();
-  }
-  if (const auto* removed = std::get_if<kv::BlocksRemoved>(&event.data)) {
-    return removed->blocks.size();
-  }
-  return 0;
-}
 
 /// The first `count` blocks of a run; the rest stays and hangs on the last of them.
 kv::BlocksStored split_front(kv::BlocksStored& run, size_t count) {
