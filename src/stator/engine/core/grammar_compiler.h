@@ -46,7 +46,7 @@ class GrammarCompiler {
   guided::GrammarCache cache_ STATOR_GUARDED_BY(mutex_);
 
   std::shared_ptr<const guided::Vocabulary> vocabulary_;  // the thread's
-  net::JobThread jobs_{"grammars"};  // last: it ends before what its jobs use
+  net::JobThread jobs_{"grammars"};                       // last: it ends before what its jobs use
 };
 
 /// A guide that has been led through what earlier attempts of `request` generated; null for free
