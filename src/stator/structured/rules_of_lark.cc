@@ -160,10 +160,10 @@ class LarkRules {
                     attributes.lazy || attributes.until ? lazy_text(attributes) : alternatives());
   }
 
-  /// name[capture, stop="…"], up to the colon.
+  /// Behind a name: [capture, stop="…"], up to the colon.
   LarkAttributes read_attributes() {
     LarkAttributes out;
-    for (; current().kind != ':'; ++next_) {
+    for (++next_; current().kind != ':'; ++next_) {
       const Token& name = current();
       const char before = token(next_ - 1).kind;
       if (name.kind != Token::kName || (before != '[' && before != ',')) {
