@@ -7,6 +7,7 @@
 #include "stator/json/cursor.h"
 #include "stator/json/value.h"
 #include "stator/json/writer.h"
+#include "stator/text/utf8.h"
 
 namespace stator::responses {
 namespace {
@@ -96,7 +97,7 @@ Record read_record(std::string_view text) {
       json.skip(raw);
       if (key == "expires") {
         record.response.expires_s = std::strtoll(std::string(raw).c_str(), nullptr, 10);
-      } else if (key == "output" && raw.size() >= 2) {
+      } else if (key == "output" && raw.starts_with('[')) {
         record.response.output_json = raw.substr(1, raw.size() - 2);
       } else if (key == "input" && raw != "null") {
         record.response.input_json = raw;
@@ -105,7 +106,7 @@ Record read_record(std::string_view text) {
       }
     }
   }
-  if (!json.finish()) {
+  if (!json.finish() || !text::is_valid_utf8(text)) {
     record.op.clear();
   }
   return record;
