@@ -10,31 +10,18 @@
 #include "stator/core/assert.h"
 #include "stator/epp/pool.h"
 #include "stator/epp/server_load.h"
+#include "stator/epp/test/read_usage.h"
 #include "stator/epp/token_data.h"
-#include "stator/epp/usage_reader.h"
 #include "stator/json/value.h"
 
 using namespace stator;
 using namespace stator::epp;
 
-namespace {
-
-TokenUsage read(std::string_view type, std::string_view text, size_t piece) {
-  UsageReader reader;
-  reader.set_content_type(type);
-  for (size_t at = 0; at < text.size(); at += piece) {
-    reader.add(text.substr(at, piece));
-  }
-  return reader.finish();
-}
-
-}  // namespace
-
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   for (const std::string_view type : {"application/json", "text/event-stream"}) {
-    const TokenUsage whole = read(type, text, size + 1);
-    const TokenUsage cut = read(type, text, 7);
+    const TokenUsage whole = read_usage(type, text, size + 1);
+    const TokenUsage cut = read_usage(type, text, 7);
     const bool is_same =
         whole.prompt == cut.prompt && whole.output == cut.output && whole.cached == cut.cached;
     STATOR_ASSERT(is_same, "a cut changes nothing");

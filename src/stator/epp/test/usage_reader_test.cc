@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "stator/epp/test/read_usage.h"
+
 namespace stator::epp {
 namespace {
 
@@ -12,18 +14,9 @@ constexpr std::string_view kStream =
     "\"prompt_tokens_details\":{\"cached_tokens\":4}}}\r\n\r\n"
     "data: [DONE]\n\n";
 
-TokenUsage read(std::string_view type, std::string_view text, size_t piece) {
-  UsageReader reader;
-  reader.set_content_type(type);
-  for (size_t at = 0; at < text.size(); at += piece) {
-    reader.add(text.substr(at, piece));
-  }
-  return reader.finish();
-}
-
 TEST(UsageReader, ReadsStreamsHoweverTheyAreSplit) {
   for (size_t piece = 1; piece <= kStream.size(); ++piece) {
-    const TokenUsage usage = read("text/event-stream; charset=utf-8", kStream, piece);
+    const TokenUsage usage = read_usage("text/event-stream; charset=utf-8", kStream, piece);
     EXPECT_EQ(usage.prompt, 7U) << piece;
     EXPECT_EQ(usage.output, 3U);
     EXPECT_EQ(usage.cached, 4U);
@@ -34,7 +27,7 @@ TEST(UsageReader, ReadsABodysEnd) {
   const std::string body = "{\"choices\":[{\"text\":\"" + std::string(300'000, 'x') +
                            "\"}], \"usage\" : {\"prompt_tokens\": 1, \"completion_tokens\": 2}}";
   for (const size_t piece : {size_t{1000}, size_t{65'536}, size_t{70'001}, body.size()}) {
-    const TokenUsage usage = read("application/json", body, piece);
+    const TokenUsage usage = read_usage("application/json", body, piece);
     EXPECT_EQ(usage.prompt, 1U);
     EXPECT_EQ(usage.output, 2U);
     EXPECT_FALSE(usage.cached);
@@ -42,7 +35,7 @@ TEST(UsageReader, ReadsABodysEnd) {
 }
 
 TEST(UsageReader, ReadsBothPartsOfAMessagesStream) {
-  const TokenUsage usage = read(
+  const TokenUsage usage = read_usage(
       "text/event-stream",
       "event: message_start\ndata: {\"message\":{\"usage\":{\"input_tokens\":9,\"output_tokens\":1,"
       "\"cache_read_input_tokens\":5}}}\n\nevent: message_delta\ndata: "
@@ -58,14 +51,14 @@ TEST(UsageReader, LeavesWhatItCannotRead) {
        {"", "{\"usage\":", "{\"usage\":{\"prompt_tokens\":", "{\"usage\":[]}", "\"usage\":{}",
         "{\"usage\":{\"prompt_tokens\":-1,\"completion_tokens\":\"two\"}}", "data: {\"usage\":"}) {
     for (const std::string_view type : {"application/json", "text/event-stream"}) {
-      const TokenUsage usage = read(type, text, 3);
+      const TokenUsage usage = read_usage(type, text, 3);
       EXPECT_FALSE(usage.prompt || usage.output || usage.cached) << text;
     }
   }
   const std::string long_line = "data: " + std::string(100'000, ' ') +
                                 "{\"usage\":{\"prompt_tokens\":1}}\n" +
                                 "data: {\"usage\":{\"prompt_tokens\":2}}\n";
-  EXPECT_EQ(read("text/event-stream", long_line, 999).prompt, 2U);
+  EXPECT_EQ(read_usage("text/event-stream", long_line, 999).prompt, 2U);
 }
 
 }  // namespace
